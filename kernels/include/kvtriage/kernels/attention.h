@@ -1,0 +1,56 @@
+// What a request brings to score from or to measure on: the newest query rows of one sequence and
+// layer in one of four forms. Shared by score.h and quality.h.
+#ifndef KVTRIAGE_KERNELS_ATTENTION_H_
+#define KVTRIAGE_KERNELS_ATTENTION_H_
+
+#include <cstdint>
+#include <span>
+
+#include "kvtriage/kernels/views.h"
+
+namespace kvtriage {
+
+enum class AttentionSource : uint8_t {
+  kNone,         // no queries: recency, random
+  kQuery,        // Q alone: row statistics (and O) come from a first pass over K (and V)
+  kQueryOutput,  // Q + O + LSE: one pass
+  kReady,        // A, Z, O
+  kColumnSums,   // sum of A over the window
+};
+
+enum class LseBase : uint8_t { kE, k2 };
+
+enum class HeadAxis : uint8_t {
+  kQuery,   // sums [Hq, N]
+  kKv,      // sums [Hk, N]
+  kSummed,  // one row [1, N], already summed over all heads
+};
+
+// Row i of every tensor (rows axis) is the query of cached row N - rows + i. Elements are widened to
+// float32 on load; O is used after its own rounding.
+struct AttentionInput {
+  AttentionSource source = AttentionSource::kNone;
+  float scale = 1.0f;   // softmax scale, finite and > 0; used with Q
+  TensorView q;         // [rows, Hq, dk], after RoPE
+  TensorView o;         // [rows, Hq, dv]
+  TensorView lse;       // [rows, Hq, 1]
+  LseBase lse_base = LseBase::kE;
+  TensorView a, z;      // [rows, Hq, N]
+  TensorView sums;      // [1, Hq | Hk | 1, N]
+  HeadAxis sums_axis = HeadAxis::kQuery;
+  // Number of cached rows that each of the tensors' rows may see; empty = N - rows + i + 1. With limits
+  // the rows may be queries whose own row is not in the cache.
+  std::span<const int32_t> row_limits;
+};
+
+// K and V of one layer and the rows of one sequence in it.
+struct LayerRows {
+  KvView k;
+  KvView v;  // base is null when nothing reads V
+  SequenceRows sequence;
+  uint32_t q_heads = 0;  // a multiple of k.layout.heads
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_KERNELS_ATTENTION_H_
