@@ -1,0 +1,117 @@
+// What a checked request wants: the plain values between service/validate and service/engine. Ids and
+// offsets are not resolved yet; block tables and index lists are the request's own, copied once.
+#ifndef KVTRIAGE_SERVICE_POLICY_COMPRESS_SPEC_H_
+#define KVTRIAGE_SERVICE_POLICY_COMPRESS_SPEC_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvtriage/kernels/attention.h"
+#include "kvtriage/kernels/divergence.h"
+#include "service/policy/cache_spec.h"
+#include "service/policy/policy.h"
+
+namespace kvtriage {
+
+using IdempotencyKey = std::array<uint8_t, 16>;
+
+struct RequestHeader {
+  IdempotencyKey key{};
+  bool resolve = false;  // run nothing: what became of the key?
+};
+
+enum class Sharing : uint8_t { kUnspecified, kAllPrivate, kPrefix, kBitmap, kUnknown };
+
+// Explicit protected rows. Lists are ascending without repeats.
+struct ExplicitRows {
+  Granularity granularity = Granularity::kPerSequence;
+  std::vector<std::vector<int32_t>> lists;  // 1, layers, or layers*heads; empty = none
+};
+
+struct SequenceSpec {
+  uint64_t sequence_id = 0;
+  uint32_t generation = 0;
+  uint32_t kv_revision = 0;
+  uint64_t logical_len = 0;
+  uint64_t physical_len = 0;  // N
+  uint64_t total_dropped = 0;
+  uint32_t first_slot = 0;
+  std::vector<int32_t> table;
+  std::vector<int32_t> destination;  // copy only
+  Sharing sharing = Sharing::kUnspecified;
+  uint32_t shared_blocks = 0;          // kPrefix
+  std::vector<uint8_t> shared_bitmap;  // kBitmap, LSB first
+  uint32_t rows_begin = 0, rows_count = 0;  // on the row axis of the inputs
+  std::vector<int32_t> row_limits;     // empty, or rows_count entries
+  ExplicitRows protect;
+
+  // Whether others can read the block of table entry `index`.
+  bool IsShared(uint64_t index) const;
+};
+
+struct ScoreInputsSpec {
+  AttentionSource source = AttentionSource::kNone;
+  double softmax_scale = 0;
+  std::optional<TensorSpec> q, o, lse, a, z, sums;
+  LseBase lse_base = LseBase::kE;
+  HeadAxis sums_axis = HeadAxis::kQuery;
+};
+
+enum class ActKind : uint8_t { kSelectOnly, kCopy, kInPlace };
+
+struct ActSpec {
+  ActKind kind = ActKind::kSelectOnly;
+  uint64_t destination_cache_id = 0;  // kCopy
+  uint32_t ledger_slot = 0;           // kInPlace
+};
+
+enum class LengthRule : uint8_t { kAny, kPerLayer, kOne };
+
+struct MeasureSpec {
+  bool retained_mass = false, output_error = false, oracle_recall = false;
+  bool any() const { return retained_mass || output_error || oracle_recall; }
+};
+
+struct CompressSpec {
+  RequestHeader header;
+  uint64_t cache_id = 0;
+  std::vector<uint32_t> layers;  // indexes into the cache's layers, ascending; empty = all
+  std::vector<SequenceSpec> sequences;
+  PolicySpec policy;
+  ScoreInputsSpec inputs;
+  ActSpec act;
+  LengthRule lengths = LengthRule::kAny;
+  MeasureSpec measure;
+};
+
+// Rows of V, dense or paged.
+struct RowSourceSpec {
+  std::optional<TensorSpec> tensor;
+  uint32_t first_row = 0;
+  uint64_t cache_id = 0;  // paged
+  uint32_t layer = 0;
+  uint32_t first_slot = 0;
+  std::vector<int32_t> table;
+};
+
+struct SelectRecomputeSpec {
+  RequestHeader header;
+  RowSourceSpec fresh, cached;
+  uint32_t rows = 0;  // N
+  uint32_t prefix = 0;
+  uint32_t suffix = 0;
+  std::vector<uint8_t> cached_bitmap;  // empty = all rows came from the cache
+  std::vector<int32_t> must;           // ascending, none inside the prefix
+  bool no_logits = false;
+  DivergenceMetric metric = DivergenceMetric::kL2;
+  std::optional<double> ratio, threshold;  // exactly one
+  std::optional<uint64_t> first_position;  // or
+  std::vector<int32_t> positions;          // one per row, never decreasing
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_POLICY_COMPRESS_SPEC_H_

@@ -1,0 +1,31 @@
+// The policies that have a name, and what each expands to.
+#ifndef KVTRIAGE_SERVICE_POLICY_NAMED_POLICIES_H_
+#define KVTRIAGE_SERVICE_POLICY_NAMED_POLICIES_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "service/policy/policy.h"
+
+namespace kvtriage {
+
+// streaming, h2o, tova, snapkv, adakv, vatp, and each of h2o, tova, snapkv, adakv with +obc-value,
+// +obc-key, +obc-joint, +drop. In this order.
+const std::vector<std::string>& PolicyNames();
+
+// The parts of a name, without a budget amount; nothing for an unknown name.
+std::optional<PolicySpec> ExpandPolicy(std::string_view name);
+
+// The operator's defaults: policy.default, policy.kept_ratio, policy.sinks, policy.recent. `sinks` and
+// `recent` replace those numbers of every named policy that a request does not give a protect part.
+struct PolicyDefaults {
+  std::string name;  // empty: a request must name a policy
+  double kept_ratio = 0.5;
+  std::optional<uint32_t> sinks, recent;
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_POLICY_NAMED_POLICIES_H_
