@@ -26,7 +26,9 @@ struct TriageSequence {
 };
 
 struct TriageLayerOutcome {
-  uint32_t kept = 0;  // longest list
+  uint32_t first_list = 0;  // of `TriageResult::kept`
+  uint32_t list_step = 0;   // from one KV head's list to the next; 0 when heads share it
+  uint32_t kept = 0;        // longest list
   uint32_t trimmed = 0;
   uint32_t nonfinite_tokens = 0;
   uint32_t skipped_rows = 0;
@@ -35,6 +37,7 @@ struct TriageLayerOutcome {
 
 struct LayerQuality {
   bool has_mass = false, has_error = false, has_recall = false;
+  // Per KV head. head_mass_low is empty when the mass comes from column sums: they hide the single row.
   std::vector<double> head_mass_mean, head_mass_low, head_error, head_error_high, head_recall;
   double mass_mean = 0, mass_p5 = 0, error = 0, error_p95 = 0, recall_mean = 0;
 };
@@ -53,11 +56,15 @@ struct TriageResult {
   std::vector<double> window_mass;
   TriageTimes times;
 
-  // The list that holds for (layer, head).
-  const std::vector<int32_t>& ListOf(uint32_t layer, uint32_t head, uint32_t heads, Granularity granularity) const;
+  // The list that holds for (layer, head). Layers may differ in their number of KV heads.
+  const std::vector<int32_t>& ListOf(uint32_t layer, uint32_t head) const {
+    return kept[layers[layer].first_list + head * layers[layer].list_step];
+  }
 };
 
-// Scores, selects and (if asked) measures one sequence. Errors: BUDGET_TOO_SMALL, NO_USABLE_ROW (field
+// Scores, selects and (if asked) measures one sequence. A policy with explicit rows finer than its
+// granularity protects their union. Quality covers all usable query rows of the inputs; a layer where a
+// KV head has none, or whose inputs cannot tell, leaves its `has_` flags false. Errors: BUDGET_TOO_SMALL, NO_USABLE_ROW (field
 // "inputs"), whatever `stop` gives. N = 0 is a noop that reads nothing.
 absl::Status TriageOne(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
                        const MeasureSpec& measure, const StopCheck& stop, TriageResult& result);
