@@ -1,5 +1,5 @@
-// The heart of a Compress without any plumbing: from resolved views to kept sets and their quality. Reads
-// the cache, never writes it. Used by the lane; tests call it directly.
+// The heart of a Compress without any plumbing: from resolved views to kept sets and their quality.
+// Reads the cache, never writes it. Used by the lane; tests call it directly.
 #ifndef KVTRIAGE_SERVICE_ENGINE_TRIAGE_H_
 #define KVTRIAGE_SERVICE_ENGINE_TRIAGE_H_
 
@@ -37,7 +37,8 @@ struct TriageLayerOutcome {
 
 struct LayerQuality {
   bool has_mass = false, has_error = false, has_recall = false;
-  // Per KV head. head_mass_low is empty when the mass comes from column sums: they hide the single row.
+  // Per KV head. head_mass_low is empty when the mass comes from column sums: they hide the single
+  // row.
   std::vector<double> head_mass_mean, head_mass_low, head_error, head_error_high, head_recall;
   double mass_mean = 0, mass_p5 = 0, error = 0, error_p95 = 0, recall_mean = 0;
 };
@@ -52,7 +53,8 @@ struct TriageResult {
   std::vector<std::vector<int32_t>> kept;
   std::vector<TriageLayerOutcome> layers;
   std::vector<LayerQuality> quality;  // per layer, when measured
-  // Retained mass of the window's rows per (layer, KV head), when the scorer formed attention; else empty.
+  // Retained mass of the window's rows per (layer, KV head), when the scorer formed attention; else
+  // empty.
   std::vector<double> window_mass;
   TriageTimes times;
 
@@ -63,9 +65,10 @@ struct TriageResult {
 };
 
 // Scores, selects and (if asked) measures one sequence. A policy with explicit rows finer than its
-// granularity protects their union. Quality covers all usable query rows of the inputs; a layer where a
-// KV head has none, or whose inputs cannot tell, leaves its `has_` flags false. Errors: BUDGET_TOO_SMALL, NO_USABLE_ROW (field
-// "inputs"), whatever `stop` gives. N = 0 is a noop that reads nothing.
+// granularity protects their union. Quality covers all usable query rows of the inputs; a layer
+// where a KV head has none, or whose inputs cannot tell, leaves its `has_` flags false. Errors:
+// BUDGET_TOO_SMALL, NO_USABLE_ROW (field "inputs"), whatever `stop` gives. N = 0 is a noop that
+// reads nothing.
 absl::Status TriageOne(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
                        const MeasureSpec& measure, const StopCheck& stop, TriageResult& result);
 

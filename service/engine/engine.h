@@ -1,0 +1,131 @@
+// Everything between a checked request and its answer: idempotency, admission, planning, the lane.
+// Thread-safe; no call blocks. Answers come on a thread of the engine (or at once on the caller's).
+#ifndef KVTRIAGE_SERVICE_ENGINE_ENGINE_H_
+#define KVTRIAGE_SERVICE_ENGINE_ENGINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kvtriage/kernels/backend.h"
+#include "service/engine/triage.h"
+#include "service/policy/compress_spec.h"
+#include "service/policy/register_spec.h"
+#include "service/session/session.h"
+
+namespace kvtriage {
+
+class EngineObserver;
+
+struct JobTiming {  // microseconds
+  uint32_t queue = 0, score = 0, select = 0, move = 0, measure = 0, total = 0;
+};
+
+struct SequenceOutcome {
+  uint64_t sequence_id = 0;
+  uint32_t kv_revision = 0;
+  uint64_t logical_len = 0;
+  uint64_t physical_len = 0;  // of the call
+  uint64_t kept = 0;          // longest list
+  uint32_t blocks_used = 0;
+  std::vector<uint8_t> rewritten_bitmap;  // table (or destination) entries with changed bytes, LSB first
+  TriageResult triage;
+};
+
+struct CompressAnswer {
+  PolicySpec policy;  // the expanded form that ran
+  uint32_t layers = 0;                // of the call
+  std::vector<uint32_t> layer_indexes;  // into the cache, per layer of the call
+  std::vector<uint32_t> heads;        // KV heads per layer of the call
+  std::vector<SequenceOutcome> sequences;
+};
+
+struct RecomputeAnswer {
+  std::vector<int32_t> rows;      // must + hkvd, ascending
+  std::vector<int32_t> limits;    // per row
+  std::vector<bool> is_must;      // per row
+  uint32_t must = 0, hkvd = 0, base = 0, nonfinite_rows = 0;
+  double gap = 0, divergence_share = 0;
+  double left_divergence = 0;  // largest relative divergence left alone; metrics only
+};
+
+struct Answer {
+  uint64_t job_id = 0;
+  JobTiming timing;
+  std::variant<CompressAnswer, RecomputeAnswer, RegisteredIds> body;
+  uint64_t bytes() const;  // about what storing it costs
+};
+
+struct CallResult {
+  absl::Status status;                   // with ErrorInfo when an error
+  std::shared_ptr<const Answer> answer;  // set when ok
+  bool replayed = false;
+};
+
+// One RPC as the engine sees it. `done` is called exactly once, must not block.
+struct Call {
+  std::shared_ptr<Session> session;
+  std::string body_hash;  // equal requests, equal hashes (without the header)
+  absl::Time deadline = absl::InfiniteFuture();
+  std::shared_ptr<std::atomic<bool>> cancelled;  // set by the RPC when its client went away; may be null
+  std::function<void(CallResult)> done;
+};
+
+struct EngineLimits {
+  uint32_t jobs_per_session = 4;
+  uint32_t lane_queue = 256;
+  uint64_t lane_stuck_ms = 30000;
+  uint32_t sequences_per_session = 4096;
+  uint32_t results_per_session = 64;
+  uint64_t results_ttl_ms = 60000;
+  uint64_t results_session_bytes = 16u << 20;
+  uint64_t results_bytes = 256u << 20;
+  uint32_t remembered_keys = 4096;
+  uint64_t max_response_bytes = 4u << 20;
+};
+
+class Engine {
+ public:
+  // `observer` (metrics) may be null; it and `backend` outlive nothing: the engine owns the backend.
+  Engine(const EngineLimits& limits, std::unique_ptr<Backend> backend, EngineObserver* observer);
+  ~Engine();  // joins the lane
+
+  void Compress(Call call, CompressSpec spec);
+  void SelectRecompute(Call call, SelectRecomputeSpec spec);
+  void Register(Call call, RegisterSpec spec);
+
+  struct Released {
+    uint32_t released = 0, already_gone = 0;
+  };
+  // `done` when no job touches the rows of these sequences any more. Queued jobs of theirs end ABORTED.
+  void ReleaseSequences(const std::shared_ptr<Session>& session, std::vector<uint64_t> sequence_ids,
+                        std::function<void(Released)> done);
+
+  // For SessionTable::SetEngineEnd.
+  void EndSession(const std::shared_ptr<Session>& session, std::function<void()> finished);
+
+  // New jobs get DRAINING; admitted ones run to their end.
+  void StopAdmitting();
+  uint32_t jobs_left() const;
+  bool WaitIdle(uint64_t timeout_ms);
+
+  // How long the running job has been on the lane, in ms; 0 when idle. For the watchdog.
+  uint64_t RunningMs() const;
+  // New jobs get DEVICE_SICK from now on.
+  void MarkSick();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_ENGINE_ENGINE_H_

@@ -1,0 +1,101 @@
+#include "service/engine/triage.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "kernels/core/status_macros.h"
+#include "service/engine/triage_lists.h"
+#include "service/engine/triage_protect.h"
+#include "service/engine/triage_quality.h"
+#include "service/engine/triage_score.h"
+#include "service/policy/budget_rules.h"
+
+namespace kvtriage {
+namespace {
+
+// Adds the time until it is destroyed to a field of TriageTimes.
+class Stopwatch {
+ public:
+  explicit Stopwatch(uint32_t& micros)
+      : micros_(micros), start_(std::chrono::steady_clock::now()) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    const auto elapsed = std::chrono::steady_clock::now() - start_;
+    micros_ += static_cast<uint32_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
+  }
+
+ private:
+  uint32_t& micros_;
+  const std::chrono::steady_clock::time_point start_;
+};
+
+void KeepAll(uint32_t rows, const ListLayout& lists, TriageResult& result) {
+  result.noop = true;
+  std::vector<int32_t> all(rows);
+  std::iota(all.begin(), all.end(), 0);
+  result.kept.assign(lists.count, all);
+}
+
+absl::Status ScoreAndSelect(Backend& backend, const TriageSequence& sequence,
+                            const PolicySpec& policy, uint32_t budget, const ListLayout& lists,
+                            const ProtectPlan& protect, const StopCheck& stop,
+                            TriageResult& result) {
+  std::vector<ScoreResult> scores;
+  {
+    const Stopwatch watch(result.times.score);
+    KVTRIAGE_RETURN_IF_ERROR(ScoreLayers(backend, sequence, policy, budget, stop, scores));
+  }
+  const Stopwatch watch(result.times.select);
+  KVTRIAGE_RETURN_IF_ERROR(
+      SelectRows(backend, sequence, policy, budget, lists, protect, scores, result.kept));
+  for (uint32_t l = 0; l < scores.size(); ++l) {
+    result.layers[l].nonfinite_tokens = scores[l].nonfinite_tokens;
+    result.layers[l].skipped_rows = scores[l].skipped_rows;
+  }
+  result.window_mass = WindowMass(sequence, scores, result);
+  return absl::OkStatus();
+}
+
+void CountKept(const TriageSequence& sequence, const ProtectPlan* protect, TriageResult& result) {
+  for (uint32_t l = 0; l < sequence.layers.size(); ++l) {
+    TriageLayerOutcome& layer = result.layers[l];
+    for (uint32_t h = 0; h < KvHeads(sequence.layers[l]); ++h) {
+      layer.kept = std::max(layer.kept, static_cast<uint32_t>(result.ListOf(l, h).size()));
+      if (protect == nullptr) continue;
+      layer.trimmed =
+          std::max(layer.trimmed, protect->Of(layer.first_list + h * layer.list_step).trimmed);
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status TriageOne(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
+                       const MeasureSpec& measure, const StopCheck& stop, TriageResult& result) {
+  result = {};
+  const ListLayout lists = LayOutLists(sequence, policy.granularity);
+  result.layers.resize(sequence.layers.size());
+  for (size_t l = 0; l < result.layers.size(); ++l) {
+    result.layers[l].first_list = lists.first[l];
+    result.layers[l].list_step = lists.step;
+  }
+  const uint32_t budget = KeptCount(sequence.rows, policy.budget);
+  ProtectPlan protect;
+  if (budget >= sequence.rows) {
+    KeepAll(sequence.rows, lists, result);
+  } else {
+    KVTRIAGE_ASSIGN_OR_RETURN(protect, PlanProtect(sequence, lists, policy.protect, budget));
+    KVTRIAGE_RETURN_IF_ERROR(
+        ScoreAndSelect(backend, sequence, policy, budget, lists, protect, stop, result));
+  }
+  const ProtectPlan* plan = result.noop ? nullptr : &protect;
+  CountKept(sequence, plan, result);
+  if (!measure.any() || sequence.rows == 0) return absl::OkStatus();
+  const Stopwatch watch(result.times.measure);
+  return MeasureLayers(backend, sequence, measure, lists, plan, stop, result);
+}
+
+}  // namespace kvtriage

@@ -1,0 +1,30 @@
+// The scoring and selecting half of a triage.
+#ifndef KVTRIAGE_SERVICE_ENGINE_TRIAGE_SCORE_H_
+#define KVTRIAGE_SERVICE_ENGINE_TRIAGE_SCORE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kvtriage/kernels/backend.h"
+#include "service/engine/triage_lists.h"
+#include "service/engine/triage_protect.h"
+
+namespace kvtriage {
+
+// Query rows that the inputs bring; 0 for column sums and for none.
+uint32_t SuppliedRows(const AttentionInput& input);
+
+// One result per layer, from one call of the backend.
+absl::Status ScoreLayers(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
+                         uint32_t budget, const StopCheck& stop, std::vector<ScoreResult>& scores);
+
+// Kept rows per list, numbered by `lists`.
+absl::Status SelectRows(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
+                        uint32_t budget, const ListLayout& lists, const ProtectPlan& protect,
+                        const std::vector<ScoreResult>& scores,
+                        std::vector<std::vector<int32_t>>& kept);
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_ENGINE_TRIAGE_SCORE_H_

@@ -1,0 +1,36 @@
+// One epoll thread: accepts on the Unix sockets, reads fd-socket packets, watches pidfds, runs timers.
+// Callbacks run on its thread and must not block.
+#ifndef KVTRIAGE_SERVICE_SESSION_DOORKEEPER_H_
+#define KVTRIAGE_SERVICE_SESSION_DOORKEEPER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace kvtriage {
+
+class Doorkeeper {
+ public:
+  Doorkeeper();
+  ~Doorkeeper();  // stops and joins; pending timers and watches are dropped
+
+  // Calls `ready(events)` whenever `fd` has EPOLL `events`. The fd stays the caller's and must be unwatched
+  // before it is closed. Any thread.
+  void Watch(int fd, uint32_t events, std::function<void(uint32_t)> ready);
+  void Unwatch(int fd);
+
+  // Runs `task` once after `delay_ms`. The id cancels it; cancelling what has run is harmless. Any thread.
+  uint64_t After(uint64_t delay_ms, std::function<void()> task);
+  void Cancel(uint64_t timer);
+
+  // Runs `task` on this thread soon.
+  void Post(std::function<void()> task);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_SESSION_DOORKEEPER_H_
