@@ -1,0 +1,50 @@
+# Two commands for everybody: `make demo` and `make test`. Both install what is missing (Debian
+# packages, deploy/debian/packages.txt) and build first.
+.DEFAULT_GOAL := build
+.PHONY: build packages demo test test-dev test-asan test-tsan bench lint format clean
+
+build: packages
+	cmake --preset dev
+	cmake --build --preset dev
+
+packages:
+	@deploy/debian/install_packages.sh
+
+# A real model's KV cache, compressed under every policy, with a live /metrics page.
+demo: packages
+	cmake --preset dev -DKVTRIAGE_BUILD_TESTS=OFF -DKVTRIAGE_BUILD_BENCH=OFF -B build/demo
+	cmake --build build/demo --target kvtriage kvtriaged
+	deploy/demo/run.sh build/demo/bin
+
+# Fast tests first; each stage ends with ctest's summary.
+test: test-dev test-asan test-tsan
+
+test-dev: build
+	ctest --preset dev
+
+# The same tests under AddressSanitizer, LeakSanitizer and UBSan.
+test-asan: packages
+	cmake --preset asan
+	cmake --build --preset asan
+	ctest --preset asan
+
+# ThreadSanitizer, on everything that does not link gRPC (Debian's gRPC is not instrumented).
+test-tsan: packages
+	cmake --preset tsan
+	cmake --build --preset tsan --target kvtriage_tsan_tests
+	ctest --preset tsan
+
+# Ratios to peaks measured in the same run; fails when a "must" is missed in three tries.
+bench: packages
+	cmake --preset release
+	cmake --build --preset release
+	tests/bench/run.sh build/release
+
+lint: build
+	deploy/debian/lint.sh build/dev
+
+format:
+	git ls-files '*.h' '*.cc' | xargs clang-format -i
+
+clean:
+	rm -rf build
