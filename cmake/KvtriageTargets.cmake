@@ -46,11 +46,15 @@ function(kvtriage_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# kvtriage_test(NAME SOURCES ... DEPS ... [LABEL label] [TIMEOUT s] [DATA]): a GoogleTest program,
-# one ctest entry. LABEL unit (default), golden, property, integration. Tests find the repository at
+# Builds every test that the tsan preset runs.
+add_custom_target(kvtriage_tsan_tests)
+
+# kvtriage_test(NAME SOURCES ... DEPS ... [LABEL label] [TIMEOUT s] [NO_TSAN]): a GoogleTest program,
+# one ctest entry. LABEL unit (default), golden, property, integration. Unit and property tests also run
+# under ThreadSanitizer unless NO_TSAN says that they link gRPC or fork. Tests find the repository at
 # KVTRIAGE_SOURCE_DIR and programs at KVTRIAGE_BIN_DIR.
 function(kvtriage_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "NO_TSAN" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT KVTRIAGE_BUILD_TESTS)
     return()
   endif()
@@ -66,7 +70,12 @@ function(kvtriage_test name)
                              KVTRIAGE_BIN_DIR="${CMAKE_BINARY_DIR}/bin")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests_bin)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  set(labels ${ARG_LABEL})
+  if(NOT ARG_NO_TSAN AND ARG_LABEL MATCHES "^(unit|property)$")
+    list(APPEND labels tsan)
+    add_dependencies(kvtriage_tsan_tests ${name})
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
 # kvtriage_bench(NAME SOURCES ... DEPS ...)
