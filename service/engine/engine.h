@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <variant>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "absl/time/time.h"
 #include "kvtriage/kernels/backend.h"
 #include "service/engine/triage.h"
+#include "service/policy/body_digest.h"
 #include "service/policy/compress_spec.h"
 #include "service/policy/register_spec.h"
 #include "service/session/session.h"
@@ -34,26 +33,32 @@ struct SequenceOutcome {
   uint64_t logical_len = 0;
   uint64_t physical_len = 0;  // of the call
   uint64_t kept = 0;          // longest list
+  // Leading entries of the table that are still in use: of the destination after a copy, of all
+  // rows when nothing was moved (select only, noop).
   uint32_t blocks_used = 0;
-  std::vector<uint8_t> rewritten_bitmap;  // table (or destination) entries with changed bytes, LSB first
+  // Entries of the table (of the destination for a copy) whose bytes changed, LSB first. Bits lie
+  // below blocks_used.
+  std::vector<uint8_t> rewritten_bitmap;
   TriageResult triage;
 };
 
 struct CompressAnswer {
-  PolicySpec policy;  // the expanded form that ran
-  uint32_t layers = 0;                // of the call
+  PolicySpec policy;                    // the expanded form that ran
+  uint32_t layers = 0;                  // of the call
   std::vector<uint32_t> layer_indexes;  // into the cache, per layer of the call
-  std::vector<uint32_t> heads;        // KV heads per layer of the call
+  std::vector<uint32_t> heads;          // KV heads per layer of the call
   std::vector<SequenceOutcome> sequences;
 };
 
 struct RecomputeAnswer {
-  std::vector<int32_t> rows;      // must + hkvd, ascending
-  std::vector<int32_t> limits;    // per row
-  std::vector<bool> is_must;      // per row
+  std::vector<int32_t> rows;    // must + hkvd, ascending
+  std::vector<int32_t> limits;  // per row
+  std::vector<bool> is_must;    // per row
   uint32_t must = 0, hkvd = 0, base = 0, nonfinite_rows = 0;
   double gap = 0, divergence_share = 0;
-  double left_divergence = 0;  // largest relative divergence left alone; metrics only
+  // Largest relative divergence left alone; metrics only. Negative: not known, because another
+  // metric was asked for and a second pass over the rows would cost as much as the first.
+  double left_divergence = -1;
 };
 
 struct Answer {
@@ -69,12 +74,12 @@ struct CallResult {
   bool replayed = false;
 };
 
-// One RPC as the engine sees it. `done` is called exactly once, must not block.
+// One RPC as the engine sees it. `done` is called exactly once, on any thread, and must not block.
 struct Call {
   std::shared_ptr<Session> session;
-  std::string body_hash;  // equal requests, equal hashes (without the header)
+  BodyDigest body;  // of the request without its header
   absl::Time deadline = absl::InfiniteFuture();
-  std::shared_ptr<std::atomic<bool>> cancelled;  // set by the RPC when its client went away; may be null
+  std::shared_ptr<std::atomic<bool>> cancelled;  // the client went away; may be null
   std::function<void(CallResult)> done;
 };
 
@@ -93,7 +98,8 @@ struct EngineLimits {
 
 class Engine {
  public:
-  // `observer` (metrics) may be null; it and `backend` outlive nothing: the engine owns the backend.
+  // `observer` (metrics) may be null; it and `backend` outlive nothing: the engine owns the
+  // backend.
   Engine(const EngineLimits& limits, std::unique_ptr<Backend> backend, EngineObserver* observer);
   ~Engine();  // joins the lane
 
@@ -104,7 +110,8 @@ class Engine {
   struct Released {
     uint32_t released = 0, already_gone = 0;
   };
-  // `done` when no job touches the rows of these sequences any more. Queued jobs of theirs end ABORTED.
+  // `done` when no job touches the rows of these sequences any more. Queued jobs of theirs end
+  // ABORTED.
   void ReleaseSequences(const std::shared_ptr<Session>& session, std::vector<uint64_t> sequence_ids,
                         std::function<void(Released)> done);
 

@@ -1,5 +1,5 @@
-// What the engine tells whoever counts. One call per decision or refusal, never per row; implementations
-// are thread-safe and quick (service/observe turns them into metrics).
+// What the engine tells whoever counts. One call per decision or refusal, never per row;
+// implementations are thread-safe and quick (service/observe turns them into metrics).
 #ifndef KVTRIAGE_SERVICE_ENGINE_ENGINE_OBSERVER_H_
 #define KVTRIAGE_SERVICE_ENGINE_ENGINE_OBSERVER_H_
 
@@ -18,11 +18,12 @@ enum class DecisionOutcome : uint8_t { kApplied, kAdvised, kUnchanged, kFailed }
 struct Decision {
   std::string_view policy;  // as named; empty when hand-made
   DecisionOutcome outcome = DecisionOutcome::kAdvised;
-  double considered = 0;  // rows, mean over layers and KV heads
+  double considered = 0;                                   // rows, mean over layers and KV heads
   double kept_sink = 0, kept_middle = 0, kept_recent = 0;  // the same, by where they stood
   uint64_t evicted_bytes = 0, reclaimable_bytes = 0, moved_bytes = 0;
   std::span<const double> mass;  // per (layer, KV head); empty when attention was not formed
-  // Per layer of the call: model layer number, kept share, mean retained mass (negative: not known).
+  // Per layer of the call: model layer number, kept share, mean retained mass (negative: not
+  // known).
   struct Layer {
     uint32_t index = 0;
     double kept_share = 0, mass = -1;
@@ -34,7 +35,7 @@ struct Decision {
 struct BlendDecision {
   uint32_t reused = 0, recompute = 0;
   double covered_divergence = 0;  // share of the total
-  double left_divergence = 0;     // largest relative divergence left alone
+  double left_divergence = -1;    // largest relative divergence left alone; negative: not known
 };
 
 class EngineObserver {
