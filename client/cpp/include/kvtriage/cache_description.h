@@ -1,0 +1,100 @@
+// How lent memory is described: byte strides, never layout names. These structs mirror the messages
+// of proto/kvtriage/v1/types.proto; what they mean is said there and in proto/README.md.
+#ifndef KVTRIAGE_CLIENT_CACHE_DESCRIPTION_H_
+#define KVTRIAGE_CLIENT_CACHE_DESCRIPTION_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace kvtriage::client {
+
+// Names memory that was registered through this session. Stays the same when the session attaches
+// anew behind the caller's back; the server's own id does not. Copyable, owns nothing.
+struct Region {
+  uint64_t handle = 0;  // 0: none
+
+  // Inside Registration::caches: region `index` (from 0) of that same call.
+  static constexpr Region OfThisCall(uint32_t index) { return Region{uint64_t{index} + 1}; }
+  friend bool operator==(Region, Region) = default;
+};
+
+struct Cache {
+  uint64_t handle = 0;  // 0: none
+  friend bool operator==(Cache, Cache) = default;
+};
+
+enum class DType { kUnspecified = 0, kF32 = 1, kF16 = 2, kBF16 = 3 };
+
+// Bytes of one element; 0 for kUnspecified.
+uint32_t BytesOf(DType dtype);
+
+// K or V of one layer:
+//   addr = region + offset + block*block_stride + head*head_stride + slot*slot_stride +
+//   elem*elem_stride
+// Strides are bytes and may be 0 only where the extent is 1.
+struct ViewSpec {
+  Region region;
+  uint64_t offset = 0;
+  uint64_t block_stride = 0;
+  uint64_t head_stride = 0;
+  uint64_t slot_stride = 0;
+  uint64_t elem_stride = 0;  // the element size for contiguous rows; 0 when opaque
+  uint32_t num_blocks = 1;
+  uint32_t block_slots = 0;  // rows per block; the capacity for a contiguous sequence
+  uint32_t heads = 0;
+  uint32_t row_elems = 0;  // head size; 0 when opaque
+  DType dtype = DType::kUnspecified;
+  uint32_t opaque_row_bytes = 0;  // set instead of dtype: rows that are moved, never scored
+};
+
+// A contiguous sequence [heads][capacity][elems] at `offset`: one block.
+ViewSpec ContiguousView(Region region, uint64_t offset, uint32_t heads, uint32_t capacity,
+                        uint32_t elems, DType dtype);
+
+// A dense input of at most four axes. An axis that does not apply has extent 1.
+struct TensorSpec {
+  Region region;
+  uint64_t offset = 0;
+  DType dtype = DType::kUnspecified;
+  uint32_t layers = 1, rows = 1, heads = 1, elems = 1;
+  uint64_t layer_stride = 0, row_stride = 0, head_stride = 0, elem_stride = 0;  // bytes
+};
+
+// The strides of a tensor that is stored without gaps in the order [layers][rows][heads][elems].
+TensorSpec DenseTensor(Region region, uint64_t offset, DType dtype, uint32_t layers, uint32_t rows,
+                       uint32_t heads, uint32_t elems);
+
+struct LayerSpec {
+  uint32_t layer_index = 0;  // of the whole model
+  uint32_t q_heads = 0;      // a multiple of kv_heads
+  uint32_t kv_heads = 0;
+  ViewSpec k, v;
+  std::vector<ViewSpec> companions;  // opaque side tables that move with the rows, at most 4
+};
+
+// One group of layers that share a block table. Full attention.
+struct CacheSpec {
+  std::vector<LayerSpec> layers;
+  uint32_t num_layers = 0;  // full-attention layers of the whole model
+};
+
+enum class Access { kRead = 1, kReadWrite = 2 };
+
+// Bytes of a sealed memfd to lend.
+struct RegionSpec {
+  int fd = -1;          // borrowed for the call; the session keeps a duplicate until Unregister
+  uint64_t offset = 0;  // into the file, a multiple of the page size
+  uint64_t size = 0;
+  Access access = Access::kReadWrite;
+  uint32_t tag = 0;     // the caller's own number
+  struct Fingerprint {  // bytes just read at this place: catches a wrong offset
+    uint64_t offset = 0;
+    std::vector<uint8_t> expected;  // 1..64
+  };
+  std::optional<Fingerprint> fingerprint;  // checked at the first registration only
+};
+
+}  // namespace kvtriage::client
+
+#endif  // KVTRIAGE_CLIENT_CACHE_DESCRIPTION_H_
