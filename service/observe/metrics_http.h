@@ -1,0 +1,36 @@
+// Serves /metrics over HTTP with one thread.
+#ifndef KVTRIAGE_SERVICE_OBSERVE_METRICS_HTTP_H_
+#define KVTRIAGE_SERVICE_OBSERVE_METRICS_HTTP_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace kvtriage {
+
+class MetricsHttp {
+ public:
+  // `address` is HOST:PORT, [IPv6]:PORT or PORT alone; port 0 lets the system choose. `page` makes
+  // the body and is called on the HTTP thread. UNAVAILABLE with one line that names the address
+  // when it cannot be served.
+  static absl::StatusOr<std::unique_ptr<MetricsHttp>> Start(const std::string& address,
+                                                            std::function<std::string()> page);
+  ~MetricsHttp();  // stops the thread
+
+  MetricsHttp(const MetricsHttp&) = delete;
+  MetricsHttp& operator=(const MetricsHttp&) = delete;
+
+  const std::string& address() const { return address_; }  // with the port it really has
+
+ private:
+  MetricsHttp() = default;
+  struct Server;
+  std::unique_ptr<Server> server_;
+  std::string address_;
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_OBSERVE_METRICS_HTTP_H_
