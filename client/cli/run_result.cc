@@ -1,5 +1,8 @@
 #include "client/cli/run_result.h"
 
+#include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "kvtriage/kernels/quality.h"
@@ -14,7 +17,9 @@ struct Spread {
 Spread SpreadOf(const PolicyRun& run, std::vector<double> LayerRun::*values) {
   std::vector<double> all;
   for (const LayerRun& layer : run.layers) {
-    all.insert(all.end(), (layer.*values).begin(), (layer.*values).end());
+    // A head without a usable query row has no figure.
+    std::copy_if((layer.*values).begin(), (layer.*values).end(), std::back_inserter(all),
+                 [](double value) { return std::isfinite(value); });
   }
   if (all.empty()) return {};
   const double sum = std::accumulate(all.begin(), all.end(), 0.0);
