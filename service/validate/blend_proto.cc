@@ -1,0 +1,202 @@
+#include "service/validate/blend_proto.h"
+
+#include <cmath>
+#include <utility>
+
+#include "kernels/core/checked_math.h"
+#include "kernels/core/error.h"
+#include "kernels/core/status_macros.h"
+#include "service/validate/field_checks.h"
+#include "service/validate/header_proto.h"
+#include "service/validate/limits.h"
+#include "service/validate/sequence_proto.h"
+#include "service/validate/view_proto.h"
+
+namespace kvtriage {
+namespace {
+
+absl::Status ReadTensor(const v1::RowSource& source, RowSourceSpec& spec) {
+  auto tensor = ParseTensor(source.tensor());
+  if (!tensor.ok()) return UnderField(tensor.status(), "tensor");
+  if (tensor->layers != 1) {
+    return Error(ErrorReason::kFieldInvalid, "tensor.layers", "one check layer at a time")
+        .Got(tensor->layers)
+        .Limit(1);
+  }
+  if (tensor->heads > kMaxKvHeads) {
+    return Error(ErrorReason::kTooMany, "tensor.heads", "too many KV heads")
+        .Got(tensor->heads)
+        .Limit(kMaxKvHeads);
+  }
+  if (tensor->elems > kMaxHeadSize) {
+    return Error(ErrorReason::kUnsupported, "tensor.elems", "head size outside 1..576")
+        .Got(tensor->elems)
+        .Limit(kMaxHeadSize);
+  }
+  spec.tensor = *tensor;
+  spec.first_row = source.first_row();
+  return absl::OkStatus();
+}
+
+absl::Status ReadPaged(const v1::RowSource& source, RowSourceSpec& spec) {
+  const v1::RowSource::PagedRows& paged = source.paged();
+  if (source.first_row() != 0) return Invalid("first_row", "must be 0 when rows are paged");
+  if (paged.cache_id() == 0) return Missing("paged.cache_id");
+  if (!paged.values()) {
+    return Error(ErrorReason::kUnsupported, "paged.values", "keys cannot be compared yet");
+  }
+  spec.cache_id = paged.cache_id();
+  spec.layer = paged.layer();
+  spec.first_slot = paged.first_slot();
+  return ParseTable("paged.table", paged.has_table(), paged.table(), true, spec.table);
+}
+
+absl::Status ReadSource(const v1::RowSource& source, uint32_t rows, RowSourceSpec& spec) {
+  switch (source.kind_case()) {
+    case v1::RowSource::kTensor:
+      return ReadTensor(source, spec);
+    case v1::RowSource::kPaged:
+      return ReadPaged(source, spec);
+    case v1::RowSource::KIND_NOT_SET:
+      break;
+  }
+  return rows == 0 ? absl::OkStatus() : Missing("");
+}
+
+absl::Status CheckSameShape(const SelectRecomputeSpec& spec) {
+  if (!spec.fresh.tensor || !spec.cached.tensor) return absl::OkStatus();
+  if (spec.fresh.tensor->heads != spec.cached.tensor->heads) {
+    return Error(ErrorReason::kGeometryInvalid, "cached.tensor.heads", "differs from fresh")
+        .Got(spec.cached.tensor->heads)
+        .Limit(spec.fresh.tensor->heads);
+  }
+  if (spec.fresh.tensor->elems != spec.cached.tensor->elems) {
+    return Error(ErrorReason::kGeometryInvalid, "cached.tensor.elems", "differs from fresh")
+        .Got(spec.cached.tensor->elems)
+        .Limit(spec.fresh.tensor->elems);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadRowClasses(const v1::SelectRecomputeRequest& request, SelectRecomputeSpec& spec) {
+  if (request.rows() > kMaxRowsPerSequence) {
+    return Error(ErrorReason::kTooMany, "rows", "too many rows")
+        .Got(request.rows())
+        .Limit(kMaxRowsPerSequence);
+  }
+  if (request.prefix() > request.rows()) {
+    return Error(ErrorReason::kFieldInvalid, "prefix", "longer than the sequence")
+        .Got(request.prefix())
+        .Limit(request.rows());
+  }
+  const std::string& bitmap = request.cached_bitmap();
+  if (!bitmap.empty() && bitmap.size() != CeilDiv(request.rows(), 8)) {
+    return Error(ErrorReason::kFieldInvalid, "cached_bitmap", "needs one bit per row")
+        .Got(bitmap.size())
+        .Limit(CeilDiv(request.rows(), 8));
+  }
+  KVTRIAGE_RETURN_IF_ERROR(
+      ReadInt32s("must_le", request.must_le(), kMaxRowsPerSequence, spec.must));
+  KVTRIAGE_RETURN_IF_ERROR(CheckRowList("must_le", spec.must, request.rows()));
+  if (!spec.must.empty() && static_cast<uint32_t>(spec.must.front()) < request.prefix()) {
+    return Error(ErrorReason::kIndexInvalid, "must_le", "row inside the prefix")
+        .Index(0)
+        .Got(static_cast<uint32_t>(spec.must.front()))
+        .Limit(request.prefix());
+  }
+  spec.rows = request.rows();
+  spec.prefix = request.prefix();
+  spec.suffix = request.suffix();
+  spec.no_logits = request.no_logits();
+  spec.cached_bitmap.assign(bitmap.begin(), bitmap.end());
+  return absl::OkStatus();
+}
+
+absl::Status ReadMetric(v1::DivergenceMetric metric, SelectRecomputeSpec& spec) {
+  // 2 is K_L2.
+  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("metric", metric, v1::DivergenceMetric_IsValid, {2}));
+  spec.metric = metric == v1::DIVERGENCE_METRIC_V_RELATIVE ? DivergenceMetric::kRelative
+                                                           : DivergenceMetric::kL2;
+  return absl::OkStatus();
+}
+
+absl::Status ReadAmount(const v1::SelectRecomputeRequest& request, SelectRecomputeSpec& spec) {
+  switch (request.amount_case()) {
+    case v1::SelectRecomputeRequest::kRatio:
+      if (!(request.ratio() >= 0.0 && request.ratio() <= 1.0)) {
+        return Invalid("ratio", "outside 0..1");
+      }
+      spec.ratio = request.ratio();
+      return absl::OkStatus();
+    case v1::SelectRecomputeRequest::kThreshold:
+      if (!(request.threshold() >= 0.0 && std::isfinite(request.threshold()))) {
+        return Invalid("threshold", "must be finite and not negative");
+      }
+      spec.threshold = request.threshold();
+      return absl::OkStatus();
+    case v1::SelectRecomputeRequest::AMOUNT_NOT_SET:
+      break;
+  }
+  return Missing("ratio");
+}
+
+absl::Status ReadPositionList(const v1::Int32Array& list, SelectRecomputeSpec& spec) {
+  KVTRIAGE_RETURN_IF_ERROR(
+      ReadInt32s("positions.list", list.inline_le(), kMaxRowsPerSequence, spec.positions));
+  if (spec.positions.size() != spec.rows) {
+    return Error(ErrorReason::kFieldInvalid, "positions.list", "needs one position per row")
+        .Got(spec.positions.size())
+        .Limit(spec.rows);
+  }
+  for (size_t i = 0; i < spec.positions.size(); ++i) {
+    if (spec.positions[i] < 0) {
+      return Error(ErrorReason::kFieldInvalid, "positions.list", "negative position").Index(i);
+    }
+    if (i > 0 && spec.positions[i] < spec.positions[i - 1]) {
+      return Error(ErrorReason::kIndexInvalid, "positions.list", "positions decrease")
+          .Index(i)
+          .Got(static_cast<uint64_t>(spec.positions[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPositions(const v1::Positions& positions, SelectRecomputeSpec& spec) {
+  switch (positions.kind_case()) {
+    case v1::Positions::kFirstPosition:
+      if (!CheckedAdd(positions.first_position(), spec.rows)) {
+        return Error(ErrorReason::kFieldInvalid, "positions.first_position", "positions wrap")
+            .Got(positions.first_position());
+      }
+      spec.first_position = positions.first_position();
+      return absl::OkStatus();
+    case v1::Positions::kList:
+      return ReadPositionList(positions.list(), spec);
+    case v1::Positions::KIND_NOT_SET:
+      break;
+  }
+  return Missing("positions");
+}
+
+}  // namespace
+
+absl::StatusOr<SelectRecomputeSpec> ParseSelectRecompute(
+    const v1::SelectRecomputeRequest& request) {
+  SelectRecomputeSpec spec;
+  KVTRIAGE_ASSIGN_OR_RETURN(spec.header, ParseHeader(request.has_header(), request.header()));
+  if (spec.header.resolve) return spec;
+  KVTRIAGE_RETURN_IF_ERROR(ReadRowClasses(request, spec));
+  KVTRIAGE_RETURN_IF_ERROR(ReadMetric(request.metric(), spec));
+  KVTRIAGE_RETURN_IF_ERROR(ReadAmount(request, spec));
+  KVTRIAGE_RETURN_IF_ERROR(ReadPositions(request.positions(), spec));
+  if (auto status = ReadSource(request.fresh(), spec.rows, spec.fresh); !status.ok()) {
+    return UnderField(status, "fresh");
+  }
+  if (auto status = ReadSource(request.cached(), spec.rows, spec.cached); !status.ok()) {
+    return UnderField(status, "cached");
+  }
+  KVTRIAGE_RETURN_IF_ERROR(CheckSameShape(spec));
+  return spec;
+}
+
+}  // namespace kvtriage

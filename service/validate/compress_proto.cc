@@ -1,0 +1,138 @@
+#include "service/validate/compress_proto.h"
+
+#include <set>
+#include <utility>
+
+#include "kernels/core/error.h"
+#include "kernels/core/status_macros.h"
+#include "service/policy/budget_rules.h"
+#include "service/validate/field_checks.h"
+#include "service/validate/header_proto.h"
+#include "service/validate/inputs_proto.h"
+#include "service/validate/policy_proto.h"
+#include "service/validate/sequence_proto.h"
+
+namespace kvtriage {
+namespace {
+
+absl::Status ReadLayers(const v1::CompressRequest& request, std::vector<uint32_t>& layers) {
+  std::vector<int32_t> list;
+  KVTRIAGE_RETURN_IF_ERROR(ReadInt32s("layers_le", request.layers_le(), kMaxLayersPerCache, list));
+  KVTRIAGE_RETURN_IF_ERROR(CheckRowList("layers_le", list, kMaxLayersPerCache));
+  layers.assign(list.begin(), list.end());
+  return absl::OkStatus();
+}
+
+absl::Status ReadAct(const v1::Act& act, const Limits& limits, ActSpec& spec) {
+  switch (act.kind_case()) {
+    case v1::Act::kSelectOnly:
+      spec.kind = ActKind::kSelectOnly;
+      return absl::OkStatus();
+    case v1::Act::kCopyTo:
+      spec.kind = ActKind::kCopy;
+      spec.destination_cache_id = act.copy_to().cache_id();
+      return spec.destination_cache_id == 0 ? Missing("act.copy_to.cache_id") : absl::OkStatus();
+    case v1::Act::kInPlace:
+      spec.kind = ActKind::kInPlace;
+      spec.ledger_slot = act.in_place().ledger_slot();
+      if (spec.ledger_slot < limits.max_in_flight) return absl::OkStatus();
+      return Error(ErrorReason::kFieldInvalid, "act.in_place.ledger_slot", "no such ledger slot")
+          .Got(spec.ledger_slot)
+          .Limit(limits.max_in_flight);
+    case v1::Act::KIND_NOT_SET:
+      break;
+  }
+  return Missing("act");
+}
+
+absl::Status ReadOutput(const v1::CompressRequest& request, CompressSpec& spec) {
+  if (!request.has_output()) return Missing("output");
+  const v1::Output& output = request.output();
+  // Bitmaps and kept sets in regions.
+  KVTRIAGE_RETURN_IF_ERROR(
+      CheckEnum("output.format", output.format(), v1::KeptFormat_IsValid, {2, 3}));
+  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("output.lengths", output.lengths(), v1::LengthRule_IsValid));
+  if (output.lengths() == v1::LENGTH_RULE_PER_LAYER) spec.lengths = LengthRule::kPerLayer;
+  if (output.lengths() == v1::LENGTH_RULE_ONE) spec.lengths = LengthRule::kOne;
+  if (spec.lengths != LengthRule::kAny && spec.policy.budget.adaptive_alpha) {
+    return Error(ErrorReason::kLengthsUnequal, "output.lengths",
+                 "an adaptive budget gives heads different lengths");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckExplicitRows(const SequenceSpec& sequence, const PolicySpec& policy) {
+  const ExplicitRows& protect = sequence.protect;
+  if (protect.lists.empty()) return absl::OkStatus();
+  // Granularities are ordered from the finest to the coarsest.
+  if (protect.granularity < policy.granularity) {
+    return Error(ErrorReason::kPolicyInvalid, "protect.granularity",
+                 "finer than the sets that the policy makes");
+  }
+  if (policy.budget.adaptive_alpha && protect.granularity == Granularity::kPerHead) {
+    return Error(ErrorReason::kPolicyInvalid, "protect.granularity",
+                 "an adaptive budget needs the same explicit rows in all heads");
+  }
+  const uint32_t kept = KeptCount(static_cast<uint32_t>(sequence.physical_len), policy.budget);
+  for (size_t i = 0; i < protect.lists.size(); ++i) {
+    if (protect.lists[i].size() <= kept) continue;
+    return Error(ErrorReason::kBudgetTooSmall, "protect", "more explicit rows than the budget")
+        .Index(i)
+        .Got(protect.lists[i].size())
+        .Limit(kept);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SequenceSpec> ReadSequence(const v1::SequenceSpec& sequence,
+                                          const CompressSpec& spec) {
+  KVTRIAGE_ASSIGN_OR_RETURN(SequenceSpec result, ParseSequence(sequence, spec.act.kind));
+  KVTRIAGE_RETURN_IF_ERROR(CheckInputRows(spec.inputs, spec.policy, result));
+  KVTRIAGE_RETURN_IF_ERROR(CheckExplicitRows(result, spec.policy));
+  return result;
+}
+
+absl::Status ReadSequences(const v1::CompressRequest& request, CompressSpec& spec) {
+  const auto count = static_cast<uint32_t>(request.sequences_size());
+  if (count == 0) return Missing("sequences");
+  if (count > kMaxSequencesPerCall) {
+    return Error(ErrorReason::kTooMany, "sequences", "too many sequences in one call")
+        .Got(count)
+        .Limit(kMaxSequencesPerCall);
+  }
+  spec.sequences.reserve(count);
+  std::set<uint64_t> ids;
+  for (uint32_t i = 0; i < count; ++i) {
+    auto sequence = ReadSequence(request.sequences(static_cast<int>(i)), spec);
+    if (!sequence.ok()) return UnderField(sequence.status(), Indexed("sequences", i));
+    if (!ids.insert(sequence->sequence_id).second) {
+      return Error(ErrorReason::kFieldInvalid, Indexed("sequences", i) + ".sequence_id",
+                   "sequence named twice")
+          .Index(i);
+    }
+    spec.sequences.push_back(*std::move(sequence));
+  }
+  return CheckRowElements(spec.inputs, spec.sequences);
+}
+
+}  // namespace
+
+absl::StatusOr<CompressSpec> ParseCompress(const v1::CompressRequest& request, const Limits& limits,
+                                           const PolicyDefaults& defaults) {
+  CompressSpec spec;
+  KVTRIAGE_ASSIGN_OR_RETURN(spec.header, ParseHeader(request.has_header(), request.header()));
+  if (spec.header.resolve) return spec;
+  if (request.cache_id() == 0) return Missing("cache_id");
+  spec.cache_id = request.cache_id();
+  KVTRIAGE_RETURN_IF_ERROR(ReadLayers(request, spec.layers));
+  KVTRIAGE_ASSIGN_OR_RETURN(spec.policy, ParsePolicy(request.policy(), defaults));
+  KVTRIAGE_ASSIGN_OR_RETURN(spec.inputs, ParseInputs(request, spec.policy));
+  KVTRIAGE_RETURN_IF_ERROR(ReadAct(request.act(), limits, spec.act));
+  KVTRIAGE_RETURN_IF_ERROR(ReadOutput(request, spec));
+  spec.measure = {request.measure().retained_mass(), request.measure().output_error(),
+                  request.measure().oracle_recall()};
+  KVTRIAGE_RETURN_IF_ERROR(ReadSequences(request, spec));
+  return spec;
+}
+
+}  // namespace kvtriage
