@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "client/cli/dump_tensor_spec.h"
 #include "kernels/core/status_macros.h"
 
 namespace kvtriage::cli {

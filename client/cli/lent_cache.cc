@@ -2,25 +2,13 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "client/cli/dump_tensor_spec.h"
 #include "kernels/core/status_macros.h"
 
 namespace kvtriage::cli {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-
-client::DType ClientType(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return client::DType::kF32;
-    case DType::kF16:
-      return client::DType::kF16;
-    case DType::kBF16:
-      return client::DType::kBF16;
-  }
-  return client::DType::kUnspecified;
-}
 
 // Where the tensors of a group stand in the memory: kind by kind, layer after layer.
 struct Placement {
@@ -71,26 +59,10 @@ absl::Status Fill(const SafetensorsFile& file, const Placement& group, client::H
   return absl::OkStatus();
 }
 
-// A dump tensor [heads, rows, elems] of every layer as (layer, row, head, elem) axes.
-client::TensorSpec Input(uint64_t offset, const DumpTensor& tensor, size_t layers) {
-  const uint64_t element = ElementBytes(tensor.dtype);
-  client::TensorSpec spec;
-  spec.offset = offset;
-  spec.dtype = ClientType(tensor.dtype);
-  spec.layers = static_cast<uint32_t>(layers);
-  spec.rows = static_cast<uint32_t>(tensor.rows());
-  spec.heads = static_cast<uint32_t>(tensor.heads());
-  spec.elems = static_cast<uint32_t>(tensor.elems());
-  spec.layer_stride = tensor.entry.bytes;
-  spec.head_stride = tensor.rows() * tensor.elems() * element;
-  spec.row_stride = tensor.elems() * element;
-  spec.elem_stride = element;
-  return spec;
-}
-
 // Column sums [Hq, N] are one row whose elements are the cached rows.
-client::TensorSpec SumsInput(uint64_t offset, const DumpTensor& sums, size_t layers) {
-  client::TensorSpec spec = Input(offset, sums, layers);
+client::TensorSpec SumsSpec(client::Region region, uint64_t offset, const DumpTensor& sums,
+                            size_t layers) {
+  client::TensorSpec spec = InputSpec(region, offset, sums, layers);
   spec.rows = 1;
   spec.row_stride = 0;
   spec.elems = static_cast<uint32_t>(sums.rows());
@@ -114,35 +86,7 @@ client::LayerSpec LayerOf(const Placement& group, size_t i) {
   return spec;
 }
 
-KvView KernelView(std::byte* base, const DumpTensor& tensor) {
-  const uint64_t element = ElementBytes(tensor.dtype);
-  ViewLayout layout;
-  layout.head_stride = tensor.rows() * tensor.elems() * element;
-  layout.slot_stride = tensor.elems() * element;
-  layout.elem_stride = element;
-  layout.num_blocks = 1;
-  layout.block_slots = static_cast<uint32_t>(tensor.rows());
-  layout.heads = static_cast<uint32_t>(tensor.heads());
-  layout.row_elems = static_cast<uint32_t>(tensor.elems());
-  layout.dtype = tensor.dtype;
-  return {base, layout};
-}
-
 }  // namespace
-
-TensorView QueryView(const std::byte* base, const DumpTensor& tensor) {
-  const uint64_t element = ElementBytes(tensor.dtype);
-  TensorView view;
-  view.base = base;
-  view.dtype = tensor.dtype;
-  view.rows = static_cast<uint32_t>(tensor.rows());
-  view.heads = static_cast<uint32_t>(tensor.heads());
-  view.elems = static_cast<uint32_t>(tensor.elems());
-  view.head_stride = tensor.rows() * tensor.elems() * element;
-  view.row_stride = tensor.elems() * element;
-  view.elem_stride = element;
-  return view;
-}
 
 absl::StatusOr<std::unique_ptr<LentCache>> LentCache::Lend(client::Session& session,
                                                            const Dump& dump) {
@@ -169,22 +113,19 @@ absl::StatusOr<std::unique_ptr<LentCache>> LentCache::Lend(client::Session& sess
     const size_t count = placement.layers.size();
     LentGroup group;
     group.cache = registered.caches[g];
-    group.q = Input(placement.q, one.q, count);
-    if (one.o) group.o = Input(placement.o, *one.o, count);
-    if (one.lse) group.lse = Input(placement.lse, *one.lse, count);
-    if (one.colsum_all)
-      group.column_sums = SumsInput(placement.column_sums, *one.colsum_all, count);
-    for (client::TensorSpec* input :
-         {&group.q, group.o ? &*group.o : nullptr, group.lse ? &*group.lse : nullptr,
-          group.column_sums ? &*group.column_sums : nullptr}) {
-      if (input != nullptr) input->region = registered.regions.front();
+    const client::Region region = registered.regions.front();
+    group.q = InputSpec(region, placement.q, one.q, count);
+    if (one.o) group.o = InputSpec(region, placement.o, *one.o, count);
+    if (one.lse) group.lse = InputSpec(region, placement.lse, *one.lse, count);
+    if (one.colsum_all) {
+      group.column_sums = SumsSpec(region, placement.column_sums, *one.colsum_all, count);
     }
     for (size_t i = 0; i < count; ++i) {
       LentLayer layer;
       layer.shape = *placement.layers[i];
       std::byte* const base = lent->memory_.data();
-      layer.rows = {KernelView(base + placement.k + i * one.k.entry.bytes, layer.shape.k),
-                    KernelView(base + placement.v + i * one.v.entry.bytes, layer.shape.v),
+      layer.rows = {CacheView(base + placement.k + i * one.k.entry.bytes, layer.shape.k),
+                    CacheView(base + placement.v + i * one.v.entry.bytes, layer.shape.v),
                     {&lent->block_, 0, static_cast<uint32_t>(layer.shape.k.rows())},
                     static_cast<uint32_t>(layer.shape.q.heads())};
       layer.q = QueryView(base + placement.q + i * one.q.entry.bytes, layer.shape.q);

@@ -29,9 +29,6 @@ struct LentGroup {
   std::optional<client::TensorSpec> o, lse, column_sums;
 };
 
-// A dump tensor [heads, rows, elems] at `base` as kernels see query rows.
-TensorView QueryView(const std::byte* base, const DumpTensor& tensor);
-
 class LentCache {
  public:
   // Reads all tensors of the dump into one sealed memfd and registers it, for reading. The session
