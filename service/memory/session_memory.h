@@ -1,6 +1,6 @@
-// Everything that one session has lent: tickets, regions and cache descriptions. An id is looked up in
-// the caller's own SessionMemory and nowhere else, so another session's id, a closed one and a guess are
-// the same NOT_FOUND. Thread-safe; nothing here maps or unmaps on the caller's thread.
+// Everything that one session has lent: tickets, regions and cache descriptions. An id is looked up
+// in the caller's own SessionMemory and nowhere else, so another session's id, a closed one and a
+// guess are the same NOT_FOUND. Thread-safe; nothing here maps or unmaps on the caller's thread.
 #ifndef KVTRIAGE_SERVICE_MEMORY_SESSION_MEMORY_H_
 #define KVTRIAGE_SERVICE_MEMORY_SESSION_MEMORY_H_
 
@@ -21,13 +21,15 @@
 namespace kvtriage {
 
 class Mapper;  // the thread that maps and unmaps host memory
-class Region;  // one mapping; retires when unregistered, closes on the mapper when its last pin drops
+class Region;  // one mapping; retires when unregistered, closes on the mapper when its last pin
+               // drops
 
 // A short use of a mapping. Move-only; while one lives the memory stays mapped.
 class RegionPin {
  public:
   RegionPin() = default;
-  explicit RegionPin(std::shared_ptr<Region> region);  // counts up
+  explicit RegionPin(
+      std::shared_ptr<Region> region);  // counts up; only SessionMemory makes new ones
   RegionPin(RegionPin&& other) noexcept;
   RegionPin& operator=(RegionPin&& other) noexcept;
   ~RegionPin();  // counts down
@@ -58,7 +60,8 @@ struct UnregisterSpec {
 };
 
 struct UnregisterCounts {
-  uint32_t closed = 0, already_gone = 0;
+  uint32_t closed = 0;  // mappings of this call that are closed now (a cache has none of its own)
+  uint32_t already_gone = 0;  // ids that named nothing
 };
 
 struct RegionListing {
@@ -81,37 +84,47 @@ struct MemoryQuota {
   uint32_t max_regions = 512;
   uint32_t max_caches = 16;
   uint64_t max_host_bytes = uint64_t{4} << 40;
+  uint32_t max_tickets = 32;
+  uint32_t ticket_life_ms = 30000;
 };
 
-// Told of every change of the process's totals (metrics). Called from the mapper's thread.
+// Told of every change of the process's totals (metrics), once each per region and in this order.
+// Thread-safe, quick; called without locks held. It outlives the mapper.
 class MappingObserver {
  public:
   virtual ~MappingObserver() = default;
-  virtual void OnMapped(uint64_t bytes) = 0;
-  virtual void OnRetiring() = 0;   // an unmapping is due
-  virtual void OnUnmapped(uint64_t bytes) = 0;
+  virtual void OnMapped(uint64_t bytes) = 0;    // mapper's thread
+  virtual void OnRetiring() = 0;                // an unmapping is due; any thread
+  virtual void OnUnmapped(uint64_t bytes) = 0;  // mapper's thread, before `done` of an Unregister
 };
 
 class SessionMemory {
  public:
+  // `mapper` and `observer` (may be null) outlive it.
   SessionMemory(Mapper& mapper, const MemoryQuota& quota, MappingObserver* observer);
-  ~SessionMemory();
+  ~SessionMemory();  // retires everything; mappings close when their last pin drops
 
-  // Takes a checked memfd; the ticket works once, within 30 s. QUOTA_BYTES when 32 wait already.
+  // Takes checked memfds, all or none; each ticket works once, within 30 s. QUOTA_BYTES when more
+  // than 32 would wait, SESSION_ENDED after RetireAll.
+  absl::StatusOr<std::vector<uint64_t>> AddTickets(std::vector<UniqueFd> fds);
   absl::StatusOr<uint64_t> AddTicket(UniqueFd fd);
+  void DropExpiredTickets();
   void DropTickets();
 
-  // All or nothing; maps on the mapper thread and calls `done` there. Errors name regions[i] or caches[i]:
-  // TICKET_UNKNOWN, FD_TOO_SMALL, REGION_READ_ONLY, FIELD_INVALID (offset not on a page), QUOTA_BYTES,
-  // MAP_FAILED, FINGERPRINT_MISMATCH, MEMORY_UNKNOWN, RANGE_OUT_OF_REGION, VIEW_OVERLAP.
+  // All or nothing; maps on the mapper thread and calls `done` there. A ticket that is named is
+  // used up, also when the registration fails. Errors name regions[i] or caches[i]: TICKET_UNKNOWN,
+  // FD_TOO_SMALL, REGION_READ_ONLY, FIELD_INVALID (offset not on a page), QUOTA_BYTES, MAP_FAILED,
+  // FINGERPRINT_MISMATCH, MEMORY_UNKNOWN, GEOMETRY_OVERFLOW, RANGE_OUT_OF_REGION, VIEW_OVERLAP,
+  // SESSION_ENDED.
   void Register(RegisterSpec spec, std::function<void(absl::StatusOr<RegisteredIds>)> done);
 
-  // Retires at once (new pins and lookups fail); `done` when the mappings are closed, or REGION_RETIRING
-  // at `deadline_ms` from now (still retiring; call again).
+  // Retires at once: new pins and lookups fail, and with a region go the caches that use it. `done`
+  // on the mapper thread when the mappings are closed (regions that retire already are waited for
+  // too), or REGION_RETIRING at `deadline_ms` from now: still retiring, call again.
   void Unregister(UnregisterSpec spec, uint32_t deadline_ms,
                   std::function<void(absl::StatusOr<UnregisterCounts>)> done);
 
-  // MEMORY_UNKNOWN (one text for all causes), field "region_id".
+  // MEMORY_UNKNOWN (one text for all causes), field "region_id" or "cache_id".
   absl::StatusOr<RegionPin> Pin(uint64_t region_id);
   absl::StatusOr<std::shared_ptr<const RegisteredCache>> FindCache(uint64_t cache_id);
 
@@ -121,8 +134,9 @@ class SessionMemory {
   // End of the session: everything retires; `done` (mapper thread) when the last mapping is closed.
   void RetireAll(std::function<void()> done);
 
+  struct State;  // its sources' own
+
  private:
-  struct State;
   std::shared_ptr<State> state_;
 };
 

@@ -1,5 +1,5 @@
-// One epoll thread: accepts on the Unix sockets, reads fd-socket packets, watches pidfds, runs timers.
-// Callbacks run on its thread and must not block.
+// One epoll thread: accepts on the Unix sockets, reads fd-socket packets, watches pidfds, runs
+// timers. Callbacks run on its thread and must not block.
 #ifndef KVTRIAGE_SERVICE_SESSION_DOORKEEPER_H_
 #define KVTRIAGE_SERVICE_SESSION_DOORKEEPER_H_
 
@@ -12,14 +12,20 @@ namespace kvtriage {
 class Doorkeeper {
  public:
   Doorkeeper();
-  ~Doorkeeper();  // stops and joins; pending timers and watches are dropped
+  ~Doorkeeper();  // stops and joins; pending timers, tasks and watches are dropped
+  Doorkeeper(const Doorkeeper&) = delete;
+  Doorkeeper& operator=(const Doorkeeper&) = delete;
 
-  // Calls `ready(events)` whenever `fd` has EPOLL `events`. The fd stays the caller's and must be unwatched
-  // before it is closed. Any thread.
-  void Watch(int fd, uint32_t events, std::function<void(uint32_t)> ready);
+  // Calls `ready(events)` whenever `fd` has EPOLL `events` (level-triggered). The fd stays the
+  // caller's and must be unwatched before it is closed. False when the kernel refuses to watch it.
+  // Any thread.
+  bool Watch(int fd, uint32_t events, std::function<void(uint32_t)> ready);
+  // Afterwards the callback neither runs nor will; only where a callback unwatches its own fd does
+  // it run on to its end. Waits for a running callback, so hold no lock that it takes. Any thread.
   void Unwatch(int fd);
 
-  // Runs `task` once after `delay_ms`. The id cancels it; cancelling what has run is harmless. Any thread.
+  // Runs `task` once after `delay_ms`. The id cancels it; cancelling what has run is harmless. Any
+  // thread.
   uint64_t After(uint64_t delay_ms, std::function<void()> task);
   void Cancel(uint64_t timer);
 

@@ -1,4 +1,5 @@
-// One attached worker. Owned by the SessionTable; calls hold a shared_ptr for as long as they need it.
+// One attached worker. Owned by the SessionTable; calls hold a shared_ptr for as long as they need
+// it.
 #ifndef KVTRIAGE_SERVICE_SESSION_SESSION_H_
 #define KVTRIAGE_SERVICE_SESSION_SESSION_H_
 
@@ -12,10 +13,8 @@
 #include <string>
 #include <string_view>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "service/memory/ledger.h"
 #include "service/memory/session_memory.h"
 #include "service/memory/unique_fd.h"
@@ -26,7 +25,8 @@ namespace kvtriage {
 using SessionToken = std::array<uint8_t, 24>;
 
 enum class EndCause : uint8_t { kClient, kLease, kPeerDied, kDrain, kProtocol };
-std::string_view EndCauseName(EndCause cause);  // "client", "lease", "peer_died", "drain", "protocol"
+std::string_view EndCauseName(
+    EndCause cause);  // "client", "lease", "peer_died", "drain", "protocol"
 
 enum class NoticeKind : uint8_t { kDraining, kDeviceSick, kSessionEnding };
 struct SessionNotice {

@@ -38,14 +38,17 @@ class SessionTable {
                SessionObserver* sessions, MappingObserver* mappings);
   ~SessionTable();
 
-  // What the engine does when a session ends: queued jobs go, a running one finishes; `finished` is called
-  // when no job of the session will store anything any more. Set once before the first Attach.
-  using EngineEnd = std::function<void(const std::shared_ptr<Session>&, std::function<void()> finished)>;
+  // What the engine does when a session ends: queued jobs go, a running one finishes; `finished` is
+  // called when no job of the session will store anything any more. Set once before the first
+  // Attach.
+  using EngineEnd =
+      std::function<void(const std::shared_ptr<Session>&, std::function<void()> finished)>;
   void SetEngineEnd(EngineEnd end);
 
-  // A new session. `notify` delivers notices to the stream, `on_ended` tells the stream that the session is
-  // over; both may be called on any thread and must not block. SESSION_LIMIT, DRAINING.
-  absl::StatusOr<std::shared_ptr<Session>> Attach(ClientHello hello, std::function<void(const SessionNotice&)> notify,
+  // A new session. `notify` delivers notices to the stream, `on_ended` tells the stream that the
+  // session is over; both may be called on any thread and must not block. SESSION_LIMIT, DRAINING.
+  absl::StatusOr<std::shared_ptr<Session>> Attach(ClientHello hello,
+                                                  std::function<void(const SessionNotice&)> notify,
                                                   std::function<void(EndCause)> on_ended);
 
   // By public id, secret compared in constant time. SESSION_UNKNOWN for every failure.
@@ -53,16 +56,17 @@ class SessionTable {
   // Find, and bound: else SESSION_NOT_BOUND.
   absl::StatusOr<std::shared_ptr<Session>> FindBound(std::string_view token);
 
-  // HELLO on the fd socket: fixes the session's process, makes its ledger, watches the pidfd (may be
-  // invalid). Again from the same process: the same ledger. SESSION_UNKNOWN, SESSION_LIMIT.
-  absl::StatusOr<std::shared_ptr<Session>> Bind(std::string_view token, const PeerProcess& peer, UniqueFd pidfd);
+  // HELLO on the fd socket: fixes the session's process, makes its ledger, watches the pidfd (may
+  // be invalid). Again from the same process: the same ledger. SESSION_UNKNOWN, SESSION_LIMIT.
+  absl::StatusOr<std::shared_ptr<Session>> Bind(std::string_view token, const PeerProcess& peer,
+                                                UniqueFd pidfd);
 
-  // The first cause wins; later calls do nothing. The token goes at once; then, on the doorkeeper: engine
-  // end, memory retires, ledger CLOSED.
+  // The first cause wins; later calls do nothing. The token goes at once; then, on the doorkeeper:
+  // engine end, memory retires, ledger CLOSED.
   void End(const std::shared_ptr<Session>& session, EndCause cause);
 
   void NotifyAll(const SessionNotice& notice);
-  void StopAttaching();            // Attach answers DRAINING from now on
+  void StopAttaching();  // Attach answers DRAINING from now on
   void EndAll(EndCause cause);
   uint32_t attached() const;
   // Waits until every session is closed and its mappings are gone; false after `timeout_ms`.

@@ -1,0 +1,67 @@
+// Inside SessionMemory. Only its own sources include this.
+#ifndef KVTRIAGE_SERVICE_MEMORY_SESSION_MEMORY_STATE_H_
+#define KVTRIAGE_SERVICE_MEMORY_SESSION_MEMORY_STATE_H_
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "kernels/core/mutex.h"
+#include "service/memory/mapper.h"
+#include "service/memory/region.h"
+#include "service/memory/session_memory.h"
+#include "service/memory/ticket_box.h"
+
+namespace kvtriage {
+
+// Lock order: `mutex` is the region registry's; nothing is taken under it, and no callback,
+// mapping, closing or observer runs under it.
+struct SessionMemory::State : std::enable_shared_from_this<SessionMemory::State> {
+  using RegisterDone = std::function<void(absl::StatusOr<RegisteredIds>)>;
+  using UnregisterDone = std::function<void(absl::StatusOr<UnregisterCounts>)>;
+  using Regions = std::map<uint64_t, std::shared_ptr<Region>>;
+
+  // An Unregister that waits for mappings to close.
+  struct Wait {
+    std::set<uint64_t> open;
+    UnregisterCounts counts;
+    UnregisterDone done;  // empty once called
+  };
+
+  State(Mapper& mapper, const MemoryQuota& quota, MappingObserver* observer)
+      : mapper(mapper), quota(quota), observer(observer) {}
+
+  // Mapper's thread.
+  absl::StatusOr<RegisteredIds> RegisterNow(const RegisterSpec& spec);
+  void OnRegionClosed(uint64_t region_id, uint64_t bytes);
+
+  // Retires what the spec names and calls `done` when all of it is closed.
+  void Retire(const UnregisterSpec& spec, std::optional<uint32_t> deadline_ms, bool closing_all,
+              UnregisterDone done);
+  std::shared_ptr<Wait> MoveToRetiring(const UnregisterSpec& spec,
+                                       std::vector<std::shared_ptr<Region>>& retired)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void OnDeadline(const std::shared_ptr<Wait>& wait);
+
+  Mapper& mapper;
+  const MemoryQuota quota;
+  MappingObserver* const observer;
+
+  Mutex mutex;
+  TicketBox tickets ABSL_GUARDED_BY(mutex);
+  Regions live ABSL_GUARDED_BY(mutex);
+  Regions retiring ABSL_GUARDED_BY(mutex);  // until unmapped
+  std::map<uint64_t, std::shared_ptr<const RegisteredCache>> caches ABSL_GUARDED_BY(mutex);
+  uint64_t mapped_bytes ABSL_GUARDED_BY(mutex) =
+      0;  // live and retiring; grows on the mapper's thread only
+  std::vector<std::shared_ptr<Wait>> waits ABSL_GUARDED_BY(mutex);
+  bool closing ABSL_GUARDED_BY(mutex) = false;  // RetireAll was called
+};
+
+// The regions that a cache's views name, each once, in order of first mention.
+std::vector<uint64_t> RegionsOf(const CacheSpec& cache);
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_MEMORY_SESSION_MEMORY_STATE_H_
