@@ -38,6 +38,7 @@ class RegionPin {
   uint64_t size() const;
   bool writable() const;
   explicit operator bool() const { return region_ != nullptr; }
+  const Region& region() const { return *region_; }  // where it lies
 
  private:
   std::shared_ptr<Region> region_;
