@@ -1,0 +1,99 @@
+#include "tests/golden/case_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/support/golden_inputs.h"
+
+namespace kvtriage {
+namespace {
+
+bool Has(const std::vector<std::string>& knobs, const char* name) {
+  return std::find(knobs.begin(), knobs.end(), name) != knobs.end();
+}
+
+// direction[g * dk + c]: half a grid integer, over 16.
+std::vector<float> Direction(const CaseShape& s, uint64_t stream) {
+  std::vector<float> direction(s.kv_heads * s.dk);
+  for (size_t n = 0; n < direction.size(); ++n)
+    direction[n] = static_cast<float>(GridInt(stream, n) / 2) / 16.0f;
+  return direction;
+}
+
+void AddDirection(const CaseShape& s, const std::vector<float>& direction, bool sink, bool hot,
+                  CaseInputs& in) {
+  const uint32_t group = s.q_heads / s.kv_heads;
+  for (size_t n = 0; n < in.q.size(); ++n) {
+    in.q[n] += direction[n / (size_t{s.window} * s.dk) / group * s.dk + n % s.dk];
+  }
+  for (uint32_t g = 0; g < s.kv_heads; ++g) {
+    float* k = in.k.data() + size_t{g} * s.rows * s.dk;
+    const float* d = direction.data() + size_t{g} * s.dk;
+    for (uint32_t c = 0; sink && c < s.dk; ++c) k[c] = 4 * d[c];
+    for (uint32_t c = 0; sink && c < s.dv; ++c) in.v[size_t{g} * s.rows * s.dv + c] /= 16.0f;
+    for (uint32_t p = 17; hot && p < s.rows; p += 17) {
+      for (uint32_t c = 0; c < s.dk; ++c) k[size_t{p} * s.dk + c] += d[c];
+    }
+  }
+}
+
+// Copies key row `from` over row `to` in every head.
+void CopyKey(uint32_t from, uint32_t to, CaseInputs& in) {
+  const CaseShape& s = in.shape;
+  for (uint32_t g = 0; g < s.kv_heads; ++g) {
+    const auto head = in.k.begin() + static_cast<std::ptrdiff_t>(size_t{g} * s.rows * s.dk);
+    std::copy_n(head + static_cast<std::ptrdiff_t>(from * s.dk), s.dk,
+                head + static_cast<std::ptrdiff_t>(to * s.dk));
+  }
+}
+
+}  // namespace
+
+CaseShape ShapeOf(const nlohmann::json& shape) {
+  return {shape.at("Hq"), shape.at("Hk"), shape.at("N"),
+          shape.at("W"),  shape.at("dk"), shape.at("dv")};
+}
+
+CaseInputs MakeCaseInputs(const CaseShape& s, uint64_t number,
+                          const std::vector<std::string>& knobs) {
+  CaseInputs in{s, GridValues(number * 1000 + 1, size_t{s.q_heads} * s.window * s.dk),
+                GridValues(number * 1000 + 2, size_t{s.kv_heads} * s.rows * s.dk),
+                GridValues(number * 1000 + 3, size_t{s.kv_heads} * s.rows * s.dv)};
+  const bool sink = Has(knobs, "sink"), hot = Has(knobs, "hot");
+  if (sink || hot) AddDirection(s, Direction(s, number * 1000 + 5), sink, hot, in);
+  for (uint32_t p = 50; Has(knobs, "dup") && p < 60; ++p) CopyKey(p + 100, p, in);
+  for (uint32_t p = 1; Has(knobs, "flat") && p < s.rows; ++p) CopyKey(0, p, in);
+  for (float& x : in.q) x *= Has(knobs, "peak") ? 8.0f : 1.0f;
+  for (float& x : in.v) x *= Has(knobs, "big") ? 32.0f : 1.0f;
+  return in;
+}
+
+CaseAttention Attend(const CaseInputs& in, double scale) {
+  const CaseShape& s = in.shape;
+  const size_t pairs = size_t{s.q_heads} * s.window;
+  CaseAttention out{std::vector<double>(pairs * s.rows), std::vector<double>(pairs * s.rows),
+                    std::vector<double>(pairs * s.dv), std::vector<double>(pairs)};
+  for (size_t pair = 0; pair < pairs; ++pair) {
+    const size_t g = pair / s.window / (s.q_heads / s.kv_heads);
+    const size_t limit = s.rows - s.window + pair % s.window + 1;
+    const float* q = in.q.data() + pair * s.dk;
+    double *a = out.a.data() + pair * s.rows, *z = out.z.data() + pair * s.rows;
+    double largest = -HUGE_VAL, sum = 0;
+    for (size_t p = 0; p < limit; ++p) {
+      const float* k = in.k.data() + (g * s.rows + p) * s.dk;
+      for (uint32_t c = 0; c < s.dk; ++c) z[p] += double{q[c]} * k[c];
+      z[p] *= scale;
+      largest = std::max(largest, z[p]);
+    }
+    for (size_t p = 0; p < limit; ++p) sum += a[p] = std::exp(z[p] - largest);
+    out.lse[pair] = largest + std::log(sum);
+    for (size_t p = 0; p < limit; ++p) {
+      a[p] /= sum;
+      const float* v = in.v.data() + (g * s.rows + p) * s.dv;
+      for (uint32_t c = 0; c < s.dv; ++c) out.o[pair * s.dv + c] += a[p] * v[c];
+    }
+  }
+  return out;
+}
+
+}  // namespace kvtriage

@@ -1,0 +1,41 @@
+// Queries, keys and values of one layer of a golden case, and its attention in float64.
+#ifndef KVTRIAGE_TESTS_GOLDEN_CASE_INPUTS_H_
+#define KVTRIAGE_TESTS_GOLDEN_CASE_INPUTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace kvtriage {
+
+struct CaseShape {
+  uint32_t q_heads = 0, kv_heads = 0, rows = 0, window = 0, dk = 0, dv = 0;
+};
+
+struct CaseInputs {
+  CaseShape shape;
+  std::vector<float> q;  // [q_heads, window, dk]
+  std::vector<float> k;  // [kv_heads, rows, dk]
+  std::vector<float> v;  // [kv_heads, rows, dv]
+};
+
+CaseShape ShapeOf(const nlohmann::json& shape);
+
+// The tensors of golden case `number` after its knobs.
+CaseInputs MakeCaseInputs(const CaseShape& shape, uint64_t number,
+                          const std::vector<std::string>& knobs);
+
+// Causal softmax attention of the newest `window` rows.
+struct CaseAttention {
+  std::vector<double> a, z;  // [q_heads, window, rows]; 0 where not visible
+  std::vector<double> o;     // [q_heads, window, dv]
+  std::vector<double> lse;   // [q_heads, window], natural
+};
+
+CaseAttention Attend(const CaseInputs& inputs, double scale);
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_TESTS_GOLDEN_CASE_INPUTS_H_

@@ -1,0 +1,77 @@
+#include "tests/golden/case_request.h"
+
+#include <numbers>
+#include <utility>
+
+namespace kvtriage {
+namespace {
+
+// Sums of A over the newest `window` query rows, [q_heads, 1, rows].
+std::vector<double> ColumnSums(const CaseLayer& layer, uint32_t window) {
+  const CaseShape& s = layer.inputs.shape;
+  std::vector<double> sums(size_t{s.q_heads} * s.rows);
+  for (size_t h = 0; h < s.q_heads; ++h) {
+    for (size_t i = s.window - window; i < s.window; ++i) {
+      for (size_t p = 0; p < s.rows; ++p)
+        sums[h * s.rows + p] += layer.attention.a[(h * s.window + i) * s.rows + p];
+    }
+  }
+  return sums;
+}
+
+std::vector<double> Widen(const std::vector<float>& x) { return {x.begin(), x.end()}; }
+
+}  // namespace
+
+CaseRequest::CaseRequest(const std::vector<CaseLayer>& layers, double scale,
+                         const std::string& source, DType type, size_t layout, uint32_t window,
+                         uint32_t first_layer) {
+  sequence_.rows = layers[0].inputs.shape.rows;
+  for (const CaseLayer& layer : layers) {
+    const CaseShape& s = layer.inputs.shape;
+    caches_.push_back(std::make_unique<PlacedCache>(kCacheLayouts[layout], type, s.q_heads,
+                                                    s.kv_heads, s.rows, layer.inputs.k,
+                                                    layer.inputs.v));
+    sequence_.layers.push_back({caches_.back()->layer(),
+                                Input(layer, scale, source, type, layout % 2 == 1, window),
+                                first_layer + static_cast<uint32_t>(sequence_.layers.size())});
+  }
+}
+
+AttentionInput CaseRequest::Input(const CaseLayer& layer, double scale, const std::string& source,
+                                  DType type, bool odd, uint32_t window) {
+  const CaseShape& s = layer.inputs.shape;
+  const CaseAttention& at = layer.attention;
+  AttentionInput input;
+  input.scale = static_cast<float>(scale);
+  if (source == "query" || source == "given") {
+    input.source = source == "query" ? AttentionSource::kQuery : AttentionSource::kQueryOutput;
+    input.q = Keep(MakeTensor(Widen(layer.inputs.q), s.q_heads, s.window, s.dk, type, odd));
+  }
+  if (source == "given") {
+    std::vector<double> lse = at.lse;
+    for (double& x : lse) x = static_cast<float>(x) / (odd ? std::numbers::ln2 : 1.0);
+    input.lse_base = odd ? LseBase::k2 : LseBase::kE;
+    input.o = Keep(MakeTensor(at.o, s.q_heads, s.window, s.dv, type, odd));
+    input.lse = Keep(MakeTensor(lse, s.q_heads, s.window, 1, DType::kF32, odd));
+  }
+  if (source == "ready") {
+    input.source = AttentionSource::kReady;
+    input.a = Keep(MakeTensor(at.a, s.q_heads, s.window, s.rows, DType::kF32, odd));
+    input.z = Keep(MakeTensor(at.z, s.q_heads, s.window, s.rows, DType::kF32, odd));
+    input.o = Keep(MakeTensor(at.o, s.q_heads, s.window, s.dv, DType::kF32, odd));
+  }
+  if (source == "sums") {
+    input.source = AttentionSource::kColumnSums;
+    input.sums =
+        Keep(MakeTensor(ColumnSums(layer, window), s.q_heads, 1, s.rows, DType::kF32, odd));
+  }
+  return input;
+}
+
+TensorView CaseRequest::Keep(DenseTensor tensor) {
+  tensors_.push_back(std::move(tensor));
+  return tensors_.back().view;
+}
+
+}  // namespace kvtriage

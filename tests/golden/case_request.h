@@ -1,0 +1,43 @@
+// A golden case as requests to the product, for one input type, cache layout and source of
+// attention.
+#ifndef KVTRIAGE_TESTS_GOLDEN_CASE_REQUEST_H_
+#define KVTRIAGE_TESTS_GOLDEN_CASE_REQUEST_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "service/engine/triage.h"
+#include "tests/golden/case_inputs.h"
+#include "tests/golden/placed_cache.h"
+
+namespace kvtriage {
+
+// One layer's inputs and their attention, made once per case.
+struct CaseLayer {
+  CaseInputs inputs;
+  CaseAttention attention;
+};
+
+// Owns everything that `sequence` points to.
+class CaseRequest {
+ public:
+  // `source`: "query", "given" (Q, O and LSE), "ready" (A, Z and O), "sums" (of the newest `window`
+  // rows), "none". Odd layouts store rows outermost and the LSE to base 2.
+  CaseRequest(const std::vector<CaseLayer>& layers, double scale, const std::string& source,
+              DType type, size_t layout, uint32_t window, uint32_t first_layer);
+  const TriageSequence& sequence() const { return sequence_; }
+
+ private:
+  AttentionInput Input(const CaseLayer& layer, double scale, const std::string& source, DType type,
+                       bool odd, uint32_t window);
+  TensorView Keep(DenseTensor tensor);
+
+  std::vector<std::unique_ptr<PlacedCache>> caches_;
+  std::vector<DenseTensor> tensors_;
+  TriageSequence sequence_;
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_TESTS_GOLDEN_CASE_REQUEST_H_

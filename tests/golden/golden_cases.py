@@ -1,0 +1,65 @@
+"""The table of golden cases: numbers, shapes, knobs and policies."""
+import ref_np as ref
+
+# Hq, Hk, N, dk, dv
+SHAPES = {'T': (2, 1, 17, 8, 8), 'S': (8, 2, 300, 64, 64), 'M': (32, 8, 1024, 128, 128), 'X': (6, 2, 777, 40, 56)}
+W16 = dict(ref.BASE, rows=16, recent=16)
+NAMES = ['streaming', 'h2o', 'tova', 'snapkv', 'adakv', 'vatp'] + [
+    base + '+' + scorer for base in ('h2o', 'tova', 'snapkv', 'adakv') for scorer in ref.EXTRA]
+
+
+def case(ident, number, shape, policy, removed, rows=None, **more):
+    """`removed` is the share removed; rows = query rows supplied (the window's when not given)."""
+    policy = dict(policy) if isinstance(policy, dict) else ref.expand(policy)
+    n = SHAPES[shape][2]
+    supplied = rows or {'all': n, 0: 0}.get(policy['rows'], policy['rows'])
+    return dict({'id': ident, 'number': number, 'shape': shape, 'policy': policy, 'ratio': 1.0 - removed,
+                 'rows': min(n, supplied), 'knobs': [], 'layers': 1, 'ties': False, 'measure': False, 'name': ''}, **more)
+
+
+def compress_cases():
+    out, number = [], 101
+    for kind in ('value', 'key', 'joint'):
+        for shape in SHAPES:
+            out.append(case('obc-%s-%s' % (kind, shape), number, shape, dict(W16, scorer=kind), .7))
+            number += 1
+    joint, key = dict(W16, scorer='joint'), dict(W16, scorer='key')
+    for how in ('mean', 'max', 'pre'):
+        out.append(case('obc-joint-S-' + how, number, 'S', dict(joint, reduce=how), .7))
+        number += 1
+    out += [case('obc-key-S-max7', 116, 'S', dict(key, pool='max', kernel=7), .7, ties=True),
+            case('obc-key-S-avg5', 117, 'S', dict(key, rows=64, recent=64, pool='avg', kernel=5), .7),
+            case('obc-peak-S', 119, 'S', joint, .7, knobs=['peak']),
+            case('obc-big-S', 120, 'S', joint, .7, knobs=['big']),
+            case('obc-sink-M', 121, 'M', joint, .7, knobs=['sink', 'hot']),
+            case('drop-S', 125, 'S', dict(W16, scorer='drop'), .7),
+            case('drop-X', 126, 'X', dict(W16, scorer='drop'), .7),
+            case('drop-peak-S', 127, 'S', dict(W16, scorer='drop'), .7, knobs=['peak'])]
+    for number, pool, kernel in ((201, 'avg', 5), (202, 'avg', 7), (203, 'max', 5), (204, 'max', 7)):
+        snap = dict(ref.BASE, rows=32, recent=32, pool=pool, kernel=kernel)
+        out.append(case('snap-S-%s%d' % (pool, kernel), number, 'S', snap, .5, ties=pool == 'max'))
+    for number, name in ((205, 'tova'), (206, 'h2o'), (207, 'vatp')):
+        out.append(case(name + '-S', number, 'S', name, .5, name=name))
+    for number, alpha in ((209, 0.0), (210, 0.2), (211, 0.5), (212, 1.0)):
+        out.append(case('ada-S-%g' % alpha, number, 'S', dict(ref.expand('adakv'), alpha=alpha), .6))
+    plain = dict(ref.BASE, rows=16, recent=16)
+    out += [case('streaming-S', 213, 'S', 'streaming', .5, name='streaming', ties=True),
+            case('random-S', 216, 'S', dict(ref.BASE, scorer='random', rows=0, random_key=216), .5, ties=True, first_layer=3),
+            case('layer-S', 225, 'S', dict(joint, granularity='layer'), .7),
+            case('sequence-S', 226, 'S', dict(joint, granularity='sequence'), .7, layers=3),
+            case('flat-S', 228, 'S', plain, .7, knobs=['flat'], ties=True),
+            case('dup-S', 229, 'S', plain, .7, knobs=['dup'], ties=True, cut_a_tie=True)]
+    for number, percent in ((501, 10), (502, 20), (503, 40)):
+        out.append(case('quality-S-%d' % percent, number, 'S', joint, 0, ratio=percent / 100.0, measure=True))
+    for i, name in enumerate(NAMES):
+        out.append(case('policy-' + name, 601 + i, 'S', name, .7, rows=300 if name[:3] == 'h2o' or name == 'vatp' else 80, name=name))
+    return out
+
+
+def hkvd_cases():
+    """(id, number, suffix, ratio, factor of the values)."""
+    out = []
+    for i, suffix in enumerate((0, 1, 37, 512)):
+        for j, ratio in enumerate((0.0, .15, .16, 1.0)):
+            out.append(('hkvd-S-%d-%g' % (suffix, ratio), 401 + 4 * i + j, suffix, ratio, 1.0))
+    return out + [('hkvd-big', 418, 37, .15, 32.0), ('blend-limits', 420, 19, .15, 1.0)]

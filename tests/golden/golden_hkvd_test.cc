@@ -1,0 +1,116 @@
+// Divergence and HKVD choice against the float64 goldens, for every input type and cache layout.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvtriage/kernels/backend.h"
+#include "kvtriage/kernels/divergence.h"
+#include "tests/golden/golden_file.h"
+#include "tests/golden/golden_set.h"
+#include "tests/golden/placed_cache.h"
+#include "tests/support/golden_inputs.h"
+
+namespace kvtriage {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::pair<const char*, DType> kTypes[] = {
+    {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
+
+class GoldenHkvd
+    : public testing::TestWithParam<std::tuple<std::string, std::pair<const char*, DType>>> {
+ protected:
+  GoldenHkvd() : file_(std::get<0>(GetParam())) {
+    const json& shape = file_["shape"];
+    rows_ = shape.at("N"), heads_ = shape.at("Hk"), elems_ = shape.at("d");
+    const uint64_t number = file_["case_number"];
+    const size_t count = size_t{rows_} * heads_ * elems_;
+    const std::vector<float> fresh = GridValues(number * 1000 + 3, count),
+                             other = GridValues(number * 1000 + 6, count);
+    const float factor = file_["factor"];
+    fresh_.resize(count), cached_.resize(count);
+    for (size_t n = 0; n < count;
+         ++n) {  // the streams are [rows, heads, elems], a placed cache takes [heads, rows, elems]
+      const size_t row = n / elems_ / heads_, head = n / elems_ % heads_;
+      const size_t to = (head * rows_ + row) * elems_ + n % elems_;
+      fresh_[to] = fresh[n] * factor;
+      cached_[to] = (row % 3 == 0 ? other[n] : fresh[n]) * factor;
+    }
+  }
+
+  DivergenceRows Rows(const PlacedCache& cache) const {
+    return {cache.layer().k, cache.layer().sequence, 0};
+  }
+
+  // One metric's divergences and choices.
+  void Check(const json& metric, const PlacedCache& fresh, const PlacedCache& cached) {
+    const RowList must = file_.Rows(metric.at("answers").at(0).at("must"));
+    RowList all(rows_);
+    std::iota(all.begin(), all.end(), 0);
+    const RowList candidates = Difference(all, must);
+    DivergenceRequest request{Rows(fresh), Rows(cached), candidates, DivergenceMetric::kL2};
+    if (metric.at("metric") == "relative") request.metric = DivergenceMetric::kRelative;
+    DivergenceResult result;
+    ASSERT_TRUE(backend_->Diverge(request, result).ok());
+    ASSERT_EQ(result.divergence.size(), candidates.size());
+    const std::vector<double> wanted = file_.Doubles(metric.at("divergence"));
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const double want = wanted[candidates[i]];
+      ASSERT_NEAR(result.divergence[i], want, 1e-5 * want) << "row " << candidates[i];
+    }
+    for (const json& answer : metric.at("answers"))
+      CheckChoice(answer, candidates, result.divergence);
+  }
+
+  void CheckChoice(const json& answer, const RowList& candidates,
+                   const std::vector<float>& divergence) {
+    HkvdSpec spec;
+    spec.base = static_cast<uint32_t>(candidates.size());
+    ASSERT_EQ(spec.base, answer.at("base"));
+    if (answer.contains("ratio")) spec.ratio = answer.at("ratio");
+    if (answer.contains("threshold")) spec.threshold = answer.at("threshold");
+    const HkvdResult chosen = SelectHkvd(candidates, divergence, spec);
+    EXPECT_EQ(chosen.rows, file_.Rows(answer.at("hkvd")));
+    EXPECT_EQ(Union(chosen.rows, file_.Rows(answer.at("must"))), file_.Rows(answer.at("rows")));
+    EXPECT_NEAR(chosen.gap, answer.at("gap"), 1e-4);
+    EXPECT_NEAR(chosen.divergence_share, answer.at("share"), 1e-5);
+  }
+
+  GoldenFile file_;
+  uint32_t rows_ = 0, heads_ = 0, elems_ = 0;
+  std::vector<float> fresh_, cached_;  // [heads, rows, elems]
+  std::unique_ptr<Backend> backend_ = MakeCpuBackend(2);
+};
+
+TEST_P(GoldenHkvd, EveryLayoutGivesTheReferencesRows) {
+  const DType type = std::get<1>(GetParam()).second;
+  const PlacedCache fresh(kCacheLayouts[0], type, heads_, heads_, rows_, fresh_, fresh_);
+  for (const CacheLayout& layout : kCacheLayouts) {
+    const PlacedCache cached(layout, type, heads_, heads_, rows_, cached_, cached_);
+    for (const json& metric : file_["metrics"]) {
+      SCOPED_TRACE(testing::Message() << layout.name << ", " << metric.at("metric"));
+      Check(metric, fresh, cached);
+    }
+  }
+}
+
+std::string TestName(const testing::TestParamInfo<GoldenHkvd::ParamType>& info) {
+  std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param).first;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, GoldenHkvd,
+                         testing::Combine(testing::ValuesIn(GoldenIds("hkvd")),
+                                          testing::ValuesIn(kTypes)),
+                         TestName);
+
+}  // namespace
+}  // namespace kvtriage

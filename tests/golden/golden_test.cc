@@ -1,0 +1,224 @@
+// The CPU backend and the triage of a sequence against the float64 goldens: every case and named
+// policy, for every input type, cache layout and source of attention that it can come from.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvtriage/kernels/backend.h"
+#include "service/engine/triage.h"
+#include "service/policy/named_policies.h"
+#include "tests/golden/case_inputs.h"
+#include "tests/golden/case_request.h"
+#include "tests/golden/golden_file.h"
+#include "tests/golden/golden_policy.h"
+#include "tests/golden/golden_set.h"
+
+namespace kvtriage {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::pair<const char*, DType> kTypes[] = {
+    {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
+
+class Golden
+    : public testing::TestWithParam<std::tuple<std::string, std::pair<const char*, DType>>> {
+ protected:
+  Golden()
+      : file_(std::get<0>(GetParam())),
+        policy_(PolicyOf(file_["policy"])),
+        shape_(ShapeOf(file_["shape"])) {
+    const std::vector<std::string> knobs = file_["knobs"];
+    for (uint64_t l = 0; l < file_["layers"]; ++l) {
+      CaseLayer layer{
+          MakeCaseInputs(shape_, file_["case_number"].get<uint64_t>() + 1000 * l, knobs), {}};
+      layer.attention = Attend(layer.inputs, file_["scale"]);
+      layers_.push_back(std::move(layer));
+    }
+    window_ = policy_.window.all ? shape_.rows
+                                 : std::min({policy_.window.last, shape_.window, shape_.rows});
+    peaked_ = std::find(knobs.begin(), knobs.end(), "peak") != knobs.end();
+  }
+
+  const char* type_name() const { return std::get<1>(GetParam()).first; }
+  DType type() const { return std::get<1>(GetParam()).second; }
+
+  // The answer that holds for inputs of `source` in this type; null when there is none.
+  const json* AnswerFor(const std::string& source) const {
+    const bool derived =
+        source == "ready" || source == "sums";  // of the exact attention, as Q alone is
+    const std::string name = source == "given" ? "given-" + std::string(type_name())
+                             : derived         ? "query"
+                                               : source;
+    for (const json& answer : file_["answers"]) {
+      const json& sources = answer.at("sources");
+      if (std::find(sources.begin(), sources.end(), name) != sources.end()) return &answer;
+    }
+    return nullptr;
+  }
+
+  bool Offers(const std::string& source) const {
+    const Scorer scorer = policy_.score.scorer;
+    if (AnswerFor(source) == nullptr) return false;
+    if (source == "sums") return scorer == Scorer::kAttention || scorer == Scorer::kVatp;
+    if (source != "ready") return true;
+    // float32 weights near 1 cannot tell 1 - A.
+    return !(peaked_ && scorer == Scorer::kDrop);
+  }
+
+  void CheckScores(const TriageSequence& sequence, const json& answer);
+  void CheckKept(const json& answer, const TriageResult& result);
+  void CheckQuality(const json& answer, const TriageResult& result, double tolerance);
+
+  GoldenFile file_;
+  PolicySpec policy_;
+  CaseShape shape_;
+  std::vector<CaseLayer> layers_;
+  uint32_t window_ = 0;
+  bool peaked_ = false;
+  std::unique_ptr<Backend> backend_ = MakeCpuBackend(2);
+};
+
+void Golden::CheckScores(const TriageSequence& sequence, const json& answer) {
+  const uint32_t budget = file_["budget"];
+  const uint32_t recent = std::max(policy_.protect.recent,
+                                   static_cast<uint32_t>(policy_.protect.recent_share * budget));
+  std::vector<ScoreRequest> requests;
+  for (const TriageLayer& layer : sequence.layers) {
+    requests.push_back({layer.rows, layer.input, window_,
+                        shape_.rows - std::min(recent, shape_.rows), layer.layer_index,
+                        policy_.score});
+  }
+  std::vector<ScoreResult> results;
+  ASSERT_TRUE(backend_->Score(requests, nullptr, results).ok());
+  const std::vector<double> wanted = file_.Doubles(answer.at("scores"));
+  const json& tolerance = file_["score_tolerance"];
+  size_t at = 0;
+  for (const ScoreResult& result : results) {
+    ASSERT_EQ(result.scores.size(), size_t{shape_.kv_heads} * shape_.rows);
+    EXPECT_EQ(result.nonfinite_tokens, 0u);
+    EXPECT_EQ(result.skipped_rows, 0u);
+    for (uint32_t g = 0; g < shape_.kv_heads; ++g, at += shape_.rows) {
+      const double largest = *std::max_element(&wanted[at], &wanted[at] + shape_.rows);
+      for (uint32_t p = 0; p < shape_.rows; ++p) {
+        const double want = wanted[at + p], got = result.scores[size_t{g} * shape_.rows + p];
+        const double off = std::abs(got - want);
+        ASSERT_LE(off, tolerance.at("of_largest").get<double>() * largest)
+            << "head " << g << " row " << p;
+        if (want <= tolerance.at("relative_floor").get<double>() * largest) continue;
+        ASSERT_LE(off, tolerance.at("relative").get<double>() * want)
+            << "head " << g << " row " << p << " is " << got;
+      }
+    }
+  }
+}
+
+void Golden::CheckKept(const json& answer, const TriageResult& result) {
+  const RowList protect = file_.Rows(answer.at("protect"));
+  const std::vector<RowList> exact = file_.Lists(answer.at("exact"));
+  const std::vector<RowList> pool =
+      answer.contains("pool") ? file_.Lists(answer.at("pool")) : std::vector<RowList>(exact.size());
+  EXPECT_FALSE(result.noop);
+  ASSERT_EQ(result.kept.size(), exact.size());
+  for (size_t list = 0; list < exact.size(); ++list) {
+    EXPECT_TRUE(std::is_sorted(result.kept[list].begin(), result.kept[list].end()));
+    EXPECT_EQ(Difference(protect, result.kept[list]), RowList());
+    EXPECT_TRUE(MatchesGolden(Difference(result.kept[list], protect), exact[list], pool[list]))
+        << "list " << list << " keeps " << testing::PrintToString(result.kept[list]) << "\nnot "
+        << testing::PrintToString(Union(exact[list], protect));
+  }
+  for (const TriageLayerOutcome& layer : result.layers)
+    EXPECT_EQ(layer.trimmed, answer.at("trimmed"));
+}
+
+void Golden::CheckQuality(const json& answer, const TriageResult& result, double tolerance) {
+  if (!answer.contains("window_mass")) {
+    EXPECT_TRUE(result.window_mass.empty());
+    return;
+  }
+  const std::vector<double> mass = file_.Doubles(answer.at("window_mass"));
+  EXPECT_THAT(result.window_mass, testing::Pointwise(testing::DoubleNear(tolerance), mass));
+  if (!answer.contains("head_quality")) return;
+  ASSERT_EQ(result.quality.size(), 1u);
+  const LayerQuality& quality = result.quality[0];
+  ASSERT_TRUE(quality.has_mass && quality.has_error && quality.has_recall);
+  EXPECT_FALSE(result.layers[0].lse_suspect);
+  const std::vector<double> heads = file_.Doubles(answer.at("head_quality"));
+  for (uint32_t g = 0; g < shape_.kv_heads; ++g) {
+    EXPECT_NEAR(quality.head_mass_mean[g], heads[g * 5], tolerance);
+    EXPECT_NEAR(quality.head_mass_low[g], heads[g * 5 + 1], tolerance);
+    EXPECT_NEAR(quality.head_error[g], heads[g * 5 + 2], tolerance);
+    EXPECT_NEAR(quality.head_error_high[g], heads[g * 5 + 3], tolerance);
+    EXPECT_NEAR(quality.head_recall[g], heads[g * 5 + 4], tolerance);
+  }
+  const std::vector<double> layer = file_.Doubles(answer.at("layer_quality"));
+  EXPECT_THAT((std::vector<double>{quality.mass_mean, quality.mass_p5, quality.error,
+                                   quality.error_p95, quality.recall_mean}),
+              testing::Pointwise(testing::DoubleNear(tolerance), layer));
+}
+
+TEST_P(Golden, EveryLayoutAndSourceGivesTheReferencesAnswer) {
+  const bool measure = file_["answers"][0].contains("head_quality");
+  int runs = 0;
+  for (const char* source : {"none", "query", "given", "ready", "sums"}) {
+    if (!Offers(source)) continue;
+    if (measure && std::string(source) == "ready") continue;
+    const json& answer = *AnswerFor(source);
+    for (size_t layout = 0; layout < std::size(kCacheLayouts); ++layout, ++runs) {
+      SCOPED_TRACE(testing::Message() << "from " << source << ", " << kCacheLayouts[layout].name);
+      const CaseRequest request(layers_, file_["scale"], source, type(), layout, window_,
+                                file_["first_layer"]);
+      CheckScores(request.sequence(), answer);
+      TriageResult result;
+      const absl::Status status = TriageOne(*backend_, request.sequence(), policy_,
+                                            {measure, measure, measure}, nullptr, result);
+      ASSERT_TRUE(status.ok()) << status;
+      CheckKept(answer, result);
+      CheckQuality(answer, result, file_["quality_tolerance"]);
+      if (HasFailure()) return;  // the other runs would say the same
+    }
+  }
+  EXPECT_GE(runs, 4);
+}
+
+TEST_P(Golden, ANameExpandsToTheReferencesParts) {
+  if (policy_.name.empty()) return;
+  const std::optional<PolicySpec> named = ExpandPolicy(policy_.name);
+  ASSERT_TRUE(named.has_value());
+  EXPECT_EQ(named->score.scorer, policy_.score.scorer);
+  EXPECT_EQ(named->score.reduce, policy_.score.reduce);
+  EXPECT_EQ(named->score.pool, policy_.score.pool);
+  EXPECT_EQ(named->score.pool_kernel, policy_.score.pool_kernel);
+  EXPECT_EQ(named->has_window, policy_.has_window);
+  EXPECT_EQ(named->has_reduce, policy_.has_reduce);
+  EXPECT_EQ(named->has_pool, policy_.has_pool);
+  EXPECT_EQ(named->window, policy_.window);
+  EXPECT_EQ(named->protect, policy_.protect);
+  EXPECT_EQ(named->budget.adaptive_alpha, policy_.budget.adaptive_alpha);
+  EXPECT_EQ(named->granularity, policy_.granularity);
+}
+
+TEST(GoldenFiles, CoverEveryNamedPolicy) {
+  const std::vector<std::string> ids = GoldenIds("compress");
+  for (const std::string& name : PolicyNames())
+    EXPECT_THAT(ids, testing::Contains("policy-" + name));
+}
+
+std::string TestName(const testing::TestParamInfo<Golden::ParamType>& info) {
+  std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param).first;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Golden,
+                         testing::Combine(testing::ValuesIn(GoldenIds("compress")),
+                                          testing::ValuesIn(kTypes)),
+                         TestName);
+
+}  // namespace
+}  // namespace kvtriage

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Writes the golden files of the compress, quality and HKVD cases. Needs NumPy only.
+
+    python3 make_golden.py OUT_DIR
+"""
+import math
+import sys
+
+import numpy as np
+
+import ref_np as ref
+from golden_cases import SHAPES, compress_cases, hkvd_cases
+from golden_compress import GAP, NEEDS_OUTPUTS, NO_QUERIES, answer, store, tie_is_sharp
+from golden_file import GoldenFile, settle, settle_gap, settle_share
+
+TYPES = ('f32', 'f16', 'bf16')
+SCORE_TOLERANCE = {'of_largest': 2e-5, 'relative': 1e-4, 'relative_floor': 1e-6}
+
+
+def layers_of(c, number, scale_shape):
+    hq, hk, n, dk, dv = scale_shape
+    return [(ref.make_inputs(number + 1000 * l, hq, hk, n, c['rows'], dk, dv, knobs=c['knobs']),
+             c.get('first_layer', 0) + l) for l in range(c['layers'])]
+
+
+def answers_of(c, layers, scale, b):
+    """[(names of the inputs it holds for, answer)]."""
+    p = c['policy']
+    given = ['given-' + t for t in TYPES]
+    def make(source):
+        return answer(p, layers, scale, source, b, 0.0 if c['ties'] else GAP, c['measure'])
+    if p['scorer'] in NO_QUERIES:
+        return [(['none'], make('query'))]
+    if p['scorer'] in NEEDS_OUTPUTS or c['measure']:
+        return [(['query'], make('query'))] + [([g], make(g)) for g in given]
+    return [(['query'] + given, make('query'))]          # O does not matter, and the LSE hardly
+
+
+def is_clear(c, a):
+    """Nothing about the sets hangs on rounding."""
+    if not c['ties']:
+        return a['gap'] > GAP
+    return all(tie_is_sharp(g, a['picked']['candidates']) for g in a['picked']['lists'])
+
+
+def solve(c, b):
+    """The first case number whose sets are clear, with its answers. `b` is the kept count."""
+    shape = SHAPES[c['shape']]
+    scale = float(np.float32(shape[3] ** -0.5))
+    for number in range(c['number'], c['number'] + 500000, 10000):
+        layers = layers_of(c, number, shape)
+        kept = b
+        if c.get('cut_a_tie'):
+            cuts = (k for k in range(60, 200)
+                    if answers_of(c, layers, scale, k)[0][1]['picked']['lists'][0]['gap'] == 0)
+            kept = next(cuts, None)
+        answers = answers_of(c, layers, scale, kept) if kept else []
+        if answers and all(is_clear(c, a) for _, a in answers):
+            return number, scale, kept, answers
+    raise SystemExit('no clear case number for ' + c['id'])
+
+
+def write_compress(c, folder):
+    p, (hq, hk, n, dk, dv) = c['policy'], SHAPES[c['shape']]
+    number, scale, b, answers = solve(c, ref.budget(n, ratio=c['ratio']))
+    f = GoldenFile(c['id'])
+    queries = p['scorer'] not in NO_QUERIES
+    f.write(folder, {
+        'operation': 'compress', 'case_number': number, 'knobs': c['knobs'], 'layers': c['layers'],
+        'first_layer': c.get('first_layer', 0), 'scale': scale, 'input_types': TYPES,
+        'shape': {'Hq': hq, 'Hk': hk, 'N': n, 'W': c['rows'], 'dk': dk, 'dv': dv},
+        'policy': {'name': c['name'], 'scorer': p['scorer'], 'window_all': p['rows'] == 'all',
+                   'window_last': p['rows'] if queries and p['rows'] != 'all' else 0, 'reduce': p['reduce'],
+                   'pool': p['pool'] or 'none', 'kernel': p['kernel'], 'sinks': p['sinks'], 'recent': p['recent'],
+                   'recent_share': p['recent_share'], 'granularity': p['granularity'],
+                   'alpha': p['alpha'] if p['heads'] == 'adaptive' else None,
+                   'kept_ratio': None if c.get('cut_a_tie') else c['ratio'],
+                   'kept_tokens': b if c.get('cut_a_tie') else None, 'random_key': p.get('random_key', 0)},
+        'budget': b, 'score_tolerance': SCORE_TOLERANCE, 'quality_tolerance': 1e-5,
+        'answers': [store(f, sources, a, c['ties']) for sources, a in answers]})
+
+
+def hkvd_answer(f, diff, n, suffix, amount):
+    r = ref.hkvd_select(diff, suffix=suffix, **amount)
+    cand = np.setdiff1d(np.arange(n), r['must'])
+    total = diff[cand].sum()
+    if 0 < len(r['hkvd']) < len(cand) and 1 - r['gap'] < GAP:
+        return None
+    return dict(amount, must=f.put(r['must'], 'i32'), hkvd=f.put(r['hkvd'], 'i32'), rows=f.put(r['rows'], 'i32'),
+                base=r['base'], gap=settle_gap(r['gap']),
+                share=float(settle_share(diff[r['hkvd']].sum() / total)) if total > 0 else 0.0)
+
+
+def write_hkvd(name, first, suffix, ratio, factor, folder):
+    n, hk, d = 512, 8, 64
+    for number in range(first, first + 500000, 10000):
+        new = ref.grid_values(number * 1000 + 3, (n, hk, d)) * factor
+        old = np.where((np.arange(n) % 3 == 0)[:, None, None], ref.grid_values(number * 1000 + 6, (n, hk, d)) * factor, new)
+        f, metrics = GoldenFile(name), []
+        for metric in ('l2', 'relative'):
+            diff = settle(ref.hkvd_diff(new, old, metric))
+            ranked = np.sort(diff)[::-1]
+            threshold = float(settle((ranked[60] + ranked[61]) / 2))
+            metrics.append({'metric': metric, 'divergence': f.put(diff, 'f64'),
+                            'answers': [hkvd_answer(f, diff, n, suffix, a) for a in ({'ratio': ratio}, {'threshold': threshold})]})
+        if all(a for m in metrics for a in m['answers']):
+            break
+    picked = ref.hkvd_select(ref.hkvd_diff(new, old), suffix=suffix, ratio=ratio)
+    rows = picked['rows']
+    positions = 10 + np.arange(n) // 2                   # equal positions see each other
+    limits = ref.blend_limits(rows, positions)
+    if len(picked['hkvd']) and len(rows) < n:            # a triangle aligned to the bottom right is wrong
+        assert not np.array_equal(ref.blend_limits(rows, np.arange(n)), ref.row_limits(len(rows), n))
+    f.write(folder, {'operation': 'hkvd', 'case_number': number, 'shape': {'N': n, 'Hk': hk, 'd': d}, 'factor': factor,
+                     'input_types': TYPES, 'suffix': suffix, 'metrics': metrics, 'positions': f.put(positions, 'i32'),
+                     'limits': f.put(limits, 'i32'), 'score_tolerance': SCORE_TOLERANCE})
+
+
+def main():
+    folder = sys.argv[1]
+    for c in compress_cases():
+        write_compress(c, folder)
+    for h in hkvd_cases():
+        write_hkvd(*h, folder)
+
+
+if __name__ == '__main__':
+    main()
