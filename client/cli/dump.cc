@@ -114,6 +114,9 @@ absl::StatusOr<Dump> Dump::Open(const std::string& path) {
     if (dump.kind_ == DumpKind::kCache) {
       KVTRIAGE_ASSIGN_OR_RETURN(CacheLayer read, dump.ReadCacheLayer(layer));
       bytes += read.k.entry.bytes + read.v.entry.bytes + read.q.entry.bytes;
+      for (const auto* extra : {&read.o, &read.lse, &read.future_q, &read.colsum_all}) {
+        if (*extra) bytes += (*extra)->entry.bytes;
+      }
       dump.cache_layers_.push_back(std::move(read));
     } else {
       KVTRIAGE_ASSIGN_OR_RETURN(BlendLayer read, dump.ReadBlendLayer(layer));
