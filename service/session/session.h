@@ -3,8 +3,6 @@
 #ifndef KVTRIAGE_SERVICE_SESSION_SESSION_H_
 #define KVTRIAGE_SERVICE_SESSION_SESSION_H_
 
-#include <sys/types.h>
-
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -18,6 +16,7 @@
 #include "service/memory/ledger.h"
 #include "service/memory/session_memory.h"
 #include "service/memory/unique_fd.h"
+#include "service/session/peer.h"
 
 namespace kvtriage {
 
@@ -33,13 +32,6 @@ struct SessionNotice {
   NoticeKind kind = NoticeKind::kDraining;
   uint32_t deadline_ms = 0;
   std::string_view reason;  // of the closed set in session.proto
-};
-
-// Who bound the session over the fd socket.
-struct PeerProcess {
-  uid_t uid = 0;
-  gid_t gid = 0;
-  pid_t pid = 0;  // 0 when it lives in a PID namespace that we cannot see
 };
 
 struct ClientHello {  // checked already
@@ -67,7 +59,10 @@ class Session {
   std::unique_ptr<SessionMemory> memory_;
   std::unique_ptr<Ledger> ledger_;  // written once, before bound_
   std::atomic<bool> bound_{false}, ended_{false};
-  PeerProcess peer_;
+
+  // Under the table's lock.
+  PeerProcess peer_;  // who bound it
+  uint64_t process_number_ = 0;
   UniqueFd pidfd_;
   std::function<void(const SessionNotice&)> notify_;
   std::function<void(EndCause)> on_ended_;

@@ -34,9 +34,12 @@ class SessionObserver {
 
 class SessionTable {
  public:
+  // The doorkeeper, the mapper, the observers (may be null) and whatever EngineEnd calls outlive
+  // the table.
   SessionTable(uint64_t epoch, const SessionLimits& limits, Doorkeeper& doorkeeper, Mapper& mapper,
                SessionObserver* sessions, MappingObserver* mappings);
-  ~SessionTable();
+  ~SessionTable();  // ends what is left and waits for it, at most 5 s; not on the doorkeeper's
+                    // thread
 
   // What the engine does when a session ends: queued jobs go, a running one finishes; `finished` is
   // called when no job of the session will store anything any more. Set once before the first
@@ -45,8 +48,11 @@ class SessionTable {
       std::function<void(const std::shared_ptr<Session>&, std::function<void()> finished)>;
   void SetEngineEnd(EngineEnd end);
 
-  // A new session. `notify` delivers notices to the stream, `on_ended` tells the stream that the
-  // session is over; both may be called on any thread and must not block. SESSION_LIMIT, DRAINING.
+  // A new session. `notify` delivers notices to the stream; when the session ends by our doing
+  // (peer_died, drain, protocol) the last one is kSessionEnding, at once. `on_ended` tells the
+  // stream that the session is over: its jobs have ended and its mappings are closed, so a Goodbye
+  // may be answered. Both may come on any thread, must not block and are called without locks held;
+  // a notice may overtake the end. They are let go at the end. SESSION_LIMIT, DRAINING.
   absl::StatusOr<std::shared_ptr<Session>> Attach(ClientHello hello,
                                                   std::function<void(const SessionNotice&)> notify,
                                                   std::function<void(EndCause)> on_ended);
@@ -69,7 +75,8 @@ class SessionTable {
   void StopAttaching();  // Attach answers DRAINING from now on
   void EndAll(EndCause cause);
   uint32_t attached() const;
-  // Waits until every session is closed and its mappings are gone; false after `timeout_ms`.
+  // Waits until every session is closed and its mappings are gone; false after `timeout_ms`. Not on
+  // the doorkeeper's thread.
   bool WaitAllClosed(uint64_t timeout_ms);
 
  private:
