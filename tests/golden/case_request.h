@@ -9,7 +9,7 @@
 
 #include "service/engine/triage.h"
 #include "tests/golden/case_inputs.h"
-#include "tests/golden/placed_cache.h"
+#include "tests/support/placed_cache.h"
 
 namespace kvtriage {
 

@@ -12,7 +12,7 @@
 #include "kvtriage/kernels/divergence.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/golden_set.h"
-#include "tests/golden/placed_cache.h"
+#include "tests/support/placed_cache.h"
 #include "tests/support/golden_inputs.h"
 
 namespace kvtriage {

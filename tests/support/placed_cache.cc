@@ -1,4 +1,4 @@
-#include "tests/golden/placed_cache.h"
+#include "tests/support/placed_cache.h"
 
 #include <limits>
 

@@ -1,6 +1,6 @@
 // Keys and values laid out in memory the ways engines do it.
-#ifndef KVTRIAGE_TESTS_GOLDEN_PLACED_CACHE_H_
-#define KVTRIAGE_TESTS_GOLDEN_PLACED_CACHE_H_
+#ifndef KVTRIAGE_TESTS_SUPPORT_PLACED_CACHE_H_
+#define KVTRIAGE_TESTS_SUPPORT_PLACED_CACHE_H_
 
 #include <cstdint>
 #include <span>
@@ -53,4 +53,4 @@ DenseTensor MakeTensor(std::span<const double> x, uint32_t heads, uint32_t rows,
 
 }  // namespace kvtriage
 
-#endif  // KVTRIAGE_TESTS_GOLDEN_PLACED_CACHE_H_
+#endif  // KVTRIAGE_TESTS_SUPPORT_PLACED_CACHE_H_
