@@ -1,0 +1,21 @@
+// One Compress over one link, to its settled end.
+#ifndef KVTRIAGE_CLIENT_CPP_COMPRESS_CALL_H_
+#define KVTRIAGE_CLIENT_CPP_COMPRESS_CALL_H_
+
+#include "client/cpp/link.h"
+#include "kvtriage/compress.h"
+#include "kvtriage/session.h"
+
+namespace kvtriage::client {
+
+// `cache` describes request.cache. A `quarantine` in the result is 1: the session makes it a
+// ticket.
+CompressOutcome RunCompress(Link& link, const CacheSpec& cache, const CompressRequest& request,
+                            const CallOptions& options, absl::Duration settle);
+
+// An outcome without effect: nothing was sent, or the service refused.
+CompressOutcome WithoutEffect(const CompressRequest& request, Outcome outcome, absl::Status status);
+
+}  // namespace kvtriage::client
+
+#endif  // KVTRIAGE_CLIENT_CPP_COMPRESS_CALL_H_

@@ -1,0 +1,121 @@
+#include "client/cpp/compress_to_proto.h"
+
+#include "client/cpp/cache_to_proto.h"
+#include "client/cpp/int32_bytes.h"
+#include "client/cpp/policy_proto.h"
+
+namespace kvtriage::client {
+namespace {
+
+static_assert(static_cast<int>(Sharing::kUnknown) == v1::SHARING_UNKNOWN);
+static_assert(static_cast<int>(Sharing::kBitmap) == v1::SHARING_BITMAP);
+static_assert(static_cast<int>(QueryStage::kAfterRope) == v1::QUERY_STAGE_AFTER_ROPE);
+static_assert(static_cast<int>(LseBase::k2) == v1::LSE_BASE_2);
+static_assert(static_cast<int>(HeadAxis::kSummed) == v1::HEAD_AXIS_SUMMED);
+static_assert(static_cast<int>(LengthRule::kOne) == v1::LENGTH_RULE_ONE);
+
+void SetArray(v1::Int32Array* to, const std::vector<int32_t>& from) {
+  to->set_inline_le(ToBytes(from));
+}
+
+v1::IndexLists ToProto(const RowLists& rows) {
+  v1::IndexLists out;
+  out.set_granularity(static_cast<v1::Granularity>(rows.granularity));
+  std::vector<int32_t> counts, all;
+  for (const std::vector<int32_t>& list : rows.lists) {
+    counts.push_back(static_cast<int32_t>(list.size()));
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  out.set_counts_le(ToBytes(counts));
+  out.set_indices_le(ToBytes(all));
+  return out;
+}
+
+v1::SequenceSpec ToProto(const Sequence& from) {
+  v1::SequenceSpec out;
+  out.set_sequence_id(from.sequence_id);
+  out.set_generation(from.generation);
+  out.set_kv_revision(from.kv_revision);
+  out.set_logical_len(from.logical_len);
+  out.set_physical_len(from.physical_len);
+  const bool sane = from.logical_len >= from.physical_len;  // else the service refuses it
+  out.set_total_dropped(sane ? from.logical_len - from.physical_len : 0);
+  out.set_first_slot(from.first_slot);
+  SetArray(out.mutable_table(), from.table);
+  out.set_sharing(static_cast<v1::Sharing>(from.sharing));
+  out.set_shared_blocks(from.shared_blocks);
+  out.set_shared_bitmap(from.shared_bitmap.data(), from.shared_bitmap.size());
+  if (!from.destination.empty()) SetArray(out.mutable_destination(), from.destination);
+  out.set_rows_begin(from.rows_begin);
+  out.set_rows_count(from.rows_count);
+  if (!from.row_limits.empty()) SetArray(out.mutable_row_limits(), from.row_limits);
+  if (from.protect.has_value()) *out.mutable_protect() = ToProto(*from.protect);
+  return out;
+}
+
+class InputsWriter {
+ public:
+  InputsWriter(v1::ScoreInputs* out, const MemoryIds& ids) : out_(out), ids_(ids) {}
+
+  void operator()(const KeysOnly&) { out_->mutable_keys_only(); }
+  void operator()(const QueryWindow& from) {
+    auto* const to = out_->mutable_query();
+    *to->mutable_q() = ToProto(from.q, ids_);
+    to->set_stage(static_cast<v1::QueryStage>(from.stage));
+  }
+  void operator()(const QueryOutput& from) {
+    auto* const to = out_->mutable_query_output();
+    *to->mutable_q() = ToProto(from.q, ids_);
+    to->set_stage(static_cast<v1::QueryStage>(from.stage));
+    *to->mutable_o() = ToProto(from.o, ids_);
+    *to->mutable_lse() = ToProto(from.lse, ids_);
+    to->set_lse_base(static_cast<v1::LseBase>(from.lse_base));
+  }
+  void operator()(const ReadyAttention& from) {
+    auto* const to = out_->mutable_attention();
+    *to->mutable_a() = ToProto(from.a, ids_);
+    if (from.z.has_value()) *to->mutable_z() = ToProto(*from.z, ids_);
+    if (from.o.has_value()) *to->mutable_o() = ToProto(*from.o, ids_);
+  }
+  void operator()(const ColumnSums& from) {
+    auto* const to = out_->mutable_column_sums();
+    *to->mutable_sums() = ToProto(from.sums, ids_);
+    to->set_heads(static_cast<v1::HeadAxis>(from.heads));
+  }
+
+ private:
+  v1::ScoreInputs* out_;
+  const MemoryIds& ids_;
+};
+
+void SetAct(v1::Act* to, const Act& act, uint32_t ledger_slot, const MemoryIds& ids) {
+  if (const auto* const copy = std::get_if<CopyTo>(&act)) {
+    to->mutable_copy_to()->set_cache_id(ids.IdOf(copy->cache));
+  } else if (std::holds_alternative<InPlace>(act)) {
+    to->mutable_in_place()->set_ledger_slot(ledger_slot);
+  } else {
+    to->mutable_select_only();
+  }
+}
+
+}  // namespace
+
+v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot,
+                            const MemoryIds& ids) {
+  v1::CompressRequest out;
+  out.set_cache_id(ids.IdOf(request.cache));
+  out.set_layers_le(ToBytes(request.layers));
+  for (const Sequence& sequence : request.sequences) *out.add_sequences() = ToProto(sequence);
+  *out.mutable_policy() = ToProto(request.policy);
+  std::visit(InputsWriter(out.mutable_inputs(), ids), request.inputs.source);
+  out.mutable_inputs()->set_softmax_scale(request.inputs.softmax_scale);
+  SetAct(out.mutable_act(), request.act, ledger_slot, ids);
+  out.mutable_output()->set_format(v1::KEPT_FORMAT_INDICES);
+  out.mutable_output()->set_lengths(static_cast<v1::LengthRule>(request.lengths));
+  out.mutable_measure()->set_retained_mass(request.measure.retained_mass);
+  out.mutable_measure()->set_output_error(request.measure.output_error);
+  out.mutable_measure()->set_oracle_recall(request.measure.oracle_recall);
+  return out;
+}
+
+}  // namespace kvtriage::client

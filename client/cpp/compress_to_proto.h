@@ -1,0 +1,19 @@
+// A compress request as a message.
+#ifndef KVTRIAGE_CLIENT_CPP_COMPRESS_TO_PROTO_H_
+#define KVTRIAGE_CLIENT_CPP_COMPRESS_TO_PROTO_H_
+
+#include <cstdint>
+
+#include "client/cpp/memory_ids.h"
+#include "kvtriage/compress.h"
+#include "kvtriage/v1/triage.pb.h"
+
+namespace kvtriage::client {
+
+// Without the header. `ledger_slot` is used by in-place calls.
+v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot,
+                            const MemoryIds& ids);
+
+}  // namespace kvtriage::client
+
+#endif  // KVTRIAGE_CLIENT_CPP_COMPRESS_TO_PROTO_H_
