@@ -89,6 +89,11 @@ void Mapper::PostAfter(uint64_t delay_ms, Task task) {
   state_->changed.NotifyAll();
 }
 
+void Mapper::Close(std::vector<UniqueFd> fds) {
+  if (fds.empty()) return;
+  Post([fds = std::make_shared<std::vector<UniqueFd>>(std::move(fds))] { fds->clear(); });
+}
+
 uint64_t Mapper::BusyMs() const {
   MutexLock lock(&state_->mutex);
   if (!state_->busy_since) return 0;

@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
+
+#include "service/memory/unique_fd.h"
 
 namespace kvtriage {
 
@@ -20,6 +23,9 @@ class Mapper {
   void Post(std::function<void()> task);
   // The same, not before `delay_ms` from now; later if the thread is in the middle of something.
   void PostAfter(uint64_t delay_ms, std::function<void()> task);
+
+  // Closes descriptors there: with the last one of a file a whole cache may have to be freed.
+  void Close(std::vector<UniqueFd> fds);
 
   // How long the running task has been at it, in ms; 0 when idle. For the watchdog.
   uint64_t BusyMs() const;

@@ -65,11 +65,10 @@ class Registration {
 
 absl::Status Registration::TakeTickets() {
   // All tickets that are named are used up, also by a registration that fails.
-  std::vector<UniqueFd> expired;
+  state_.DropExpiredTickets();
   std::optional<size_t> unknown;
   MutexLock lock(&state_.mutex);
-  if (state_.closing) return Error(ErrorReason::kSessionEnded, "", "the session has ended");
-  expired = state_.tickets.TakeExpired(std::chrono::steady_clock::now());
+  if (state_.closing) return SessionEnded();
   for (size_t i = 0; i < spec_.regions.size(); ++i) {
     std::optional<UniqueFd> fd = state_.tickets.Take(spec_.regions[i].ticket);
     if (!fd && !unknown) unknown = i;
@@ -241,7 +240,7 @@ absl::StatusOr<RegisteredIds> Registration::Commit() {
   {
     MutexLock lock(&state_.mutex);
     if (state_.closing) {
-      committed = Error(ErrorReason::kSessionEnded, "", "the session has ended");
+      committed = SessionEnded();
     } else if (!StillLive()) {
       committed = MemoryUnknown("caches");
     } else {

@@ -10,11 +10,10 @@
 #include "service/observe/fault_point.h"
 
 namespace kvtriage {
-namespace {
 
-absl::Status Ended() { return Error(ErrorReason::kSessionEnded, "", "the session has ended"); }
-
-}  // namespace
+absl::Status SessionEnded() {
+  return Error(ErrorReason::kSessionEnded, "", "the session has ended");
+}
 
 std::vector<uint64_t> RegionsOf(const CacheSpec& cache) {
   std::vector<uint64_t> ids;
@@ -46,33 +45,47 @@ absl::StatusOr<uint64_t> SessionMemory::AddTicket(UniqueFd fd) {
 }
 
 absl::StatusOr<std::vector<uint64_t>> SessionMemory::AddTickets(std::vector<UniqueFd> fds) {
-  const auto now = std::chrono::steady_clock::now();
-  std::vector<UniqueFd> expired;  // closes after the lock is gone
-  MutexLock lock(&state_->mutex);
-  if (state_->closing) return Ended();
-  expired = state_->tickets.TakeExpired(now);
-  if (fds.size() > state_->quota.max_tickets -
-                       std::min<size_t>(state_->tickets.size(), state_->quota.max_tickets)) {
-    return Error(ErrorReason::kQuotaBytes, "", "too many descriptors wait for a registration")
-        .Got(state_->tickets.size() + fds.size())
-        .Limit(state_->quota.max_tickets);
-  }
-  const auto expiry = now + std::chrono::milliseconds(state_->quota.ticket_life_ms);
-  std::vector<uint64_t> tickets;
-  for (UniqueFd& fd : fds) tickets.push_back(state_->tickets.Add(std::move(fd), expiry));
+  absl::StatusOr<std::vector<uint64_t>> tickets = state_->AddTickets(fds);
+  state_->mapper.Close(std::move(fds));  // those that were not taken
   return tickets;
 }
 
-void SessionMemory::DropExpiredTickets() {
-  std::vector<UniqueFd> expired;
-  MutexLock lock(&state_->mutex);
-  expired = state_->tickets.TakeExpired(std::chrono::steady_clock::now());
+absl::StatusOr<std::vector<uint64_t>> SessionMemory::State::AddTickets(std::vector<UniqueFd>& fds) {
+  DropExpiredTickets();
+  MutexLock lock(&mutex);
+  if (closing) return SessionEnded();
+  const size_t waiting = tickets.size() + fds.size();
+  if (waiting > quota.max_tickets) {
+    return Error(ErrorReason::kQuotaBytes, "", "too many descriptors wait for a registration")
+        .Got(waiting)
+        .Limit(quota.max_tickets);
+  }
+  const auto expiry =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(quota.ticket_life_ms);
+  std::vector<uint64_t> added;
+  for (UniqueFd& fd : fds) added.push_back(tickets.Add(std::move(fd), expiry));
+  fds.clear();
+  return added;
 }
+
+void SessionMemory::State::DropExpiredTickets() {
+  std::vector<UniqueFd> expired;
+  {
+    MutexLock lock(&mutex);
+    expired = tickets.TakeExpired(std::chrono::steady_clock::now());
+  }
+  mapper.Close(std::move(expired));
+}
+
+void SessionMemory::DropExpiredTickets() { state_->DropExpiredTickets(); }
 
 void SessionMemory::DropTickets() {
   std::vector<UniqueFd> dropped;
-  MutexLock lock(&state_->mutex);
-  dropped = state_->tickets.TakeAll();
+  {
+    MutexLock lock(&state_->mutex);
+    dropped = state_->tickets.TakeAll();
+  }
+  state_->mapper.Close(std::move(dropped));
 }
 
 void SessionMemory::Register(RegisterSpec spec, State::RegisterDone done) {
@@ -86,14 +99,18 @@ void SessionMemory::Register(RegisterSpec spec, State::RegisterDone done) {
 
 void SessionMemory::Unregister(UnregisterSpec spec, uint32_t deadline_ms,
                                State::UnregisterDone done) {
-  state_->Retire(spec, deadline_ms, /*closing_all=*/false, std::move(done));
+  state_->Retire(spec, deadline_ms, std::move(done));
 }
 
 void SessionMemory::RetireAll(std::function<void()> done) {
+  {
+    MutexLock lock(&state_->mutex);
+    state_->closing = true;
+  }
   DropTickets();
   UnregisterSpec everything;
   everything.everything = true;
-  state_->Retire(everything, std::nullopt, /*closing_all=*/true,
+  state_->Retire(everything, std::nullopt,
                  [done = std::move(done)](const absl::StatusOr<UnregisterCounts>&) { done(); });
 }
 
@@ -172,12 +189,11 @@ std::shared_ptr<SessionMemory::State::Wait> SessionMemory::State::MoveToRetiring
 }
 
 void SessionMemory::State::Retire(const UnregisterSpec& spec, std::optional<uint32_t> deadline_ms,
-                                  bool closing_all, UnregisterDone done) {
+                                  UnregisterDone done) {
   std::vector<std::shared_ptr<Region>> retired;
   std::shared_ptr<Wait> wait;
   {
     MutexLock lock(&mutex);
-    if (closing_all) closing = true;
     wait = MoveToRetiring(spec, retired);
     wait->done = std::move(done);
     if (!wait->open.empty()) waits.push_back(wait);

@@ -36,9 +36,12 @@ struct SessionMemory::State : std::enable_shared_from_this<SessionMemory::State>
   absl::StatusOr<RegisteredIds> RegisterNow(const RegisterSpec& spec);
   void OnRegionClosed(uint64_t region_id, uint64_t bytes);
 
+  // Moves out of `fds` what it takes: all or nothing.
+  absl::StatusOr<std::vector<uint64_t>> AddTickets(std::vector<UniqueFd>& fds);
+  void DropExpiredTickets();
+
   // Retires what the spec names and calls `done` when all of it is closed.
-  void Retire(const UnregisterSpec& spec, std::optional<uint32_t> deadline_ms, bool closing_all,
-              UnregisterDone done);
+  void Retire(const UnregisterSpec& spec, std::optional<uint32_t> deadline_ms, UnregisterDone done);
   std::shared_ptr<Wait> MoveToRetiring(const UnregisterSpec& spec,
                                        std::vector<std::shared_ptr<Region>>& retired)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -58,6 +61,8 @@ struct SessionMemory::State : std::enable_shared_from_this<SessionMemory::State>
   std::vector<std::shared_ptr<Wait>> waits ABSL_GUARDED_BY(mutex);
   bool closing ABSL_GUARDED_BY(mutex) = false;  // RetireAll was called
 };
+
+absl::Status SessionEnded();
 
 // The regions that a cache's views name, each once, in order of first mention.
 std::vector<uint64_t> RegionsOf(const CacheSpec& cache);

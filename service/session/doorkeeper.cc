@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <optional>
 #include <thread>
@@ -205,6 +206,16 @@ void Doorkeeper::Post(Task task) {
     state_->posted.push_back(std::move(task));
   }
   state_->Wake();
+}
+
+void Doorkeeper::RunAndWait(Task task) {
+  if (std::this_thread::get_id() == state_->thread.get_id()) return task();
+  std::promise<void> ended;
+  Post([&] {
+    task();
+    ended.set_value();
+  });
+  ended.get_future().wait();
 }
 
 }  // namespace kvtriage

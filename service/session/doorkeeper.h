@@ -31,6 +31,8 @@ class Doorkeeper {
 
   // Runs `task` on this thread soon.
   void Post(std::function<void()> task);
+  // The same, and waits for its end. On the doorkeeper's own thread it runs at once.
+  void RunAndWait(std::function<void()> task);
 
  private:
   struct State;
