@@ -15,10 +15,10 @@ namespace {
 // Twelve chains cover latency 4 at two a cycle with room to spare.
 constexpr int kChains = 12;
 
-#define KVTRIAGE_CHAINS(OP, R)                                                               \
-  OP(R, 0)                                                                                   \
-  OP(R, 1) OP(R, 2) OP(R, 3) OP(R, 4) OP(R, 5) OP(R, 6) OP(R, 7) OP(R, 8) OP(R, 9) OP(R, 10) \
-      OP(R, 11)
+#define KVTRIAGE_CHAINS(OP, R) \
+  OP(R, 0)                     \
+  OP(R, 1)                     \
+  OP(R, 2) OP(R, 3) OP(R, 4) OP(R, 5) OP(R, 6) OP(R, 7) OP(R, 8) OP(R, 9) OP(R, 10) OP(R, 11)
 #define KVTRIAGE_FMA(R, N) "vfmadd231ps %%" R "12,%%" R "13,%%" R #N "\n"
 
 double FmaLoop256(int64_t loops) {

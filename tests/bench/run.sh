@@ -2,10 +2,27 @@
 # Runs every benchmark of a build: run.sh BUILD_DIR. Fails when a "must" was missed in three tries.
 set -uo pipefail
 build=$1
-echo "Ratios to ceilings and peers measured in the same run, on: $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- || uname -m), $(nproc) core(s)"
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/kvtriage-bench.XXXXXX")
+service=
+cleanup() {
+  [ -n "$service" ] && kill "$service" 2>/dev/null && wait "$service" 2>/dev/null
+  rm -rf "$scratch"
+}
+trap cleanup EXIT
+
+echo "Ratios to ceilings and peers measured in the same run, on: $(sed -n '/model name/{s/.*: //p;q}' /proc/cpuinfo), $(nproc) core(s)"
 status=0
-for bench in score compact divergence select compress; do
-  echo "== $bench"
-  "$build/bench_bin/${bench}_bench" | grep -v '^{' || status=1
+for stem in score compact divergence select; do
+  echo "== $stem"
+  "$build/bench_bin/${stem}_bench" | grep -v '^{' || status=1
 done
+
+echo "== compress"
+"$build/bin/kvtriaged" --listen.uds="$scratch/kvtriage.sock" --listen.metrics=127.0.0.1:0 2>"$scratch/log" &
+service=$!
+for _ in $(seq 100); do
+  grep -q '"event":"started"' "$scratch/log" && break
+  sleep 0.1
+done
+"$build/bench_bin/compress_bench" "$scratch/kvtriage.sock" | grep -v '^{' || status=1
 exit $status
