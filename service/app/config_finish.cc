@@ -1,11 +1,9 @@
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "service/app/config_keys.h"
 #include "service/app/config_values.h"
+#include "service/session/peer.h"
 
 namespace kvtriage {
 namespace {
@@ -19,15 +17,10 @@ std::string FdSocketBeside(std::string_view uds) {
   return absl::StrCat(std::string(uds), "-fd.sock");
 }
 
-std::vector<uint32_t> OwnGroups() {
-  std::vector<gid_t> groups(static_cast<size_t>(std::max(0, getgroups(0, nullptr))));
-  const int count = getgroups(static_cast<int>(groups.size()), groups.data());
-  groups.resize(static_cast<size_t>(std::max(0, count)));
-  groups.push_back(getegid());
-  std::sort(groups.begin(), groups.end());
-  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-  std::erase(groups, 0u);  // the root group often holds everything in a container
-  return {groups.begin(), groups.end()};
+std::vector<uint32_t> Sorted(std::vector<uint32_t> ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
 }
 
 absl::Status KeyError(std::string_view key, std::string_view what) {
@@ -47,11 +40,9 @@ absl::Status FinishConfig(Config& config) {
     return KeyError("listen.fd_uds", "must be in the directory of listen.uds");
   }
   if (config.fd_uds == config.uds) return KeyError("listen.fd_uds", "is the same as listen.uds");
-  if (!config.uids_given) {
-    config.allowed_uids = {geteuid()};
-    if (geteuid() != 0) config.allowed_uids.push_back(0);
-  }
-  if (!config.gids_given) config.allowed_gids = OwnGroups();
+  const PeerRule own = PeerRule::OwnProcess();
+  if (!config.uids_given) config.allowed_uids = Sorted({own.uids.begin(), own.uids.end()});
+  if (!config.gids_given) config.allowed_gids = Sorted({own.gids.begin(), own.gids.end()});
   if (config.limits.max_bound_sessions > config.limits.max_sessions) {
     return KeyError("session.max_bound", "is more than session.max");
   }

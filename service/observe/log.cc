@@ -91,8 +91,12 @@ LogLine& LogLine::AddHex(std::string_view key, uint64_t id) {
 }
 
 LogLine& LogLine::Reason(ErrorReason reason) {
-  reason_ = reason;
-  return Add("reason", ReasonName(reason));
+  return LimitAs(ReasonName(reason)).Add("reason", ReasonName(reason));
+}
+
+LogLine& LogLine::LimitAs(std::string_view word) {
+  limited_as_ = std::string(word);
+  return *this;
 }
 
 struct Log::State {
@@ -146,8 +150,8 @@ void Log::Write(LogLine line) {
   if (!Enabled(line.level())) return;
   const uint64_t now_ms = NowMs();
   MutexLock lock(&state_->mutex);
-  if (line.reason().has_value()) {
-    const std::optional<uint64_t> suppressed = state_->limiter.Admit(*line.reason(), now_ms);
+  if (!line.limited_as().empty()) {
+    const std::optional<uint64_t> suppressed = state_->limiter.Admit(line.limited_as(), now_ms);
     if (!suppressed.has_value()) return;
     if (*suppressed > 0) line.Add("suppressed", *suppressed);
   }

@@ -29,17 +29,19 @@ class LogLine {
   }
   LogLine& Add(std::string_view key, uint64_t number);
   LogLine& AddHex(std::string_view key, uint64_t id);  // 16 digits, for ids
-  // At most 10 lines a second carry the same reason; the next one says how many were left out.
-  LogLine& Reason(ErrorReason reason);
+  LogLine& Reason(ErrorReason reason);                 // and LimitAs its name
+  // At most 10 lines a second are written of one word; the next one says how many were left out.
+  // `word` is of a closed set. For lines that others can cause as often as they like.
+  LogLine& LimitAs(std::string_view word);
 
   LogLevel level() const { return level_; }
-  const std::optional<ErrorReason>& reason() const { return reason_; }
+  const std::string& limited_as() const { return limited_as_; }  // empty: not limited
   // The object without its closing brace.
   const std::string& text() const { return text_; }
 
  private:
   LogLevel level_;
-  std::optional<ErrorReason> reason_;
+  std::string limited_as_;
   std::string text_;
 };
 

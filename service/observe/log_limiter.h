@@ -1,12 +1,11 @@
-// Lets ten lines per reason and second through and counts the rest.
+// Lets ten lines per word (a reason, an event) and second through and counts the rest.
 #ifndef KVTRIAGE_SERVICE_OBSERVE_LOG_LIMITER_H_
 #define KVTRIAGE_SERVICE_OBSERVE_LOG_LIMITER_H_
 
 #include <cstdint>
 #include <map>
 #include <optional>
-
-#include "kernels/core/error.h"
+#include <string>
 
 namespace kvtriage {
 
@@ -15,10 +14,10 @@ inline constexpr uint32_t kLogLinesPerSecond = 10;
 // Not thread-safe.
 class LogLimiter {
  public:
-  // Nothing: leave the line out. Else the number of lines with this reason left out since the last
+  // Nothing: leave the line out. Else the number of lines with this word left out since the last
   // one.
-  std::optional<uint64_t> Admit(ErrorReason reason, uint64_t now_ms) {
-    Window& window = windows_[reason];
+  std::optional<uint64_t> Admit(const std::string& word, uint64_t now_ms) {
+    Window& window = windows_[word];
     if (window.lines == 0 || now_ms - window.begin_ms >= 1000) {
       window.begin_ms = now_ms;
       window.lines = 0;
@@ -39,7 +38,7 @@ class LogLimiter {
     uint32_t lines = 0;
     uint64_t suppressed = 0;
   };
-  std::map<ErrorReason, Window> windows_;
+  std::map<std::string, Window> windows_;  // words are from closed sets
 };
 
 }  // namespace kvtriage
