@@ -1,0 +1,385 @@
+// Registrations: what is accepted, and what each malformed one gets.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "service/validate/region_proto.h"
+#include "tests/unit/validate/refusal.h"
+#include "tests/unit/validate/valid_messages.h"
+
+namespace kvtriage {
+namespace {
+
+using Request = v1::RegisterRegionsRequest;
+using Reason = ErrorReason;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+
+struct Row {
+  const char* name;
+  std::function<void(Request&)> change;
+  absl::StatusCode code;
+  Reason reason;
+  const char* field;
+};
+
+v1::RegionSpec& Region(Request& r) { return *r.mutable_regions(0); }
+v1::CacheSpec& Cache(Request& r) { return *r.mutable_caches(0)->mutable_spec(); }
+v1::LayerSpec& Layer(Request& r) { return *Cache(r).mutable_layers(1); }
+v1::View& K(Request& r) { return *Layer(r).mutable_k(); }
+v1::View& Companion(Request& r) { return *Layer(r).mutable_companions(0); }
+
+void ExpectRows(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    Request request = ValidRegister();
+    row.change(request);
+    ExpectRefusal(ParseRegister(request, Limits()).status(), row.code, row.reason, row.field);
+  }
+}
+
+TEST(ParseRegister, GivesThePlainValues) {
+  const auto spec = ParseRegister(ValidRegister(), Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->header.key[0], '0');
+  ASSERT_EQ(spec->regions.size(), 1u);
+  EXPECT_EQ(spec->regions[0].ticket, 3u);
+  EXPECT_EQ(spec->regions[0].offset, 4096u);
+  EXPECT_EQ(spec->regions[0].size, 1u << 20);
+  EXPECT_TRUE(spec->regions[0].writable);
+  EXPECT_EQ(spec->regions[0].fingerprint_offset, 64u);
+  EXPECT_EQ(spec->regions[0].fingerprint, "kvtriage");
+  ASSERT_EQ(spec->caches.size(), 1u);
+  EXPECT_EQ(spec->caches[0].tag, 2u);
+  EXPECT_EQ(spec->caches[0].spec.num_layers, 4u);
+  const LayerSpec& layer = spec->caches[0].spec.layers[1];
+  EXPECT_EQ(layer.layer_index, 2u);
+  EXPECT_EQ(layer.q_heads, 8u);
+  EXPECT_EQ(layer.kv_heads, 2u);
+  EXPECT_EQ(layer.k.offset, 131072u);
+  EXPECT_EQ(layer.v.offset, 131072u + 32768u);
+  EXPECT_EQ(layer.k.layout.dtype, DType::kF16);
+  EXPECT_EQ(layer.k.layout.slot_stride, 256u);
+  EXPECT_TRUE(layer.k.layout.contiguous_rows());
+  ASSERT_EQ(layer.companions.size(), 1u);
+  EXPECT_EQ(layer.companions[0].layout.row_bytes(), 4u);
+}
+
+TEST(RegisterRefusals, Regions) {
+  ExpectRows({
+      {"no header", [](Request& r) { r.clear_header(); }, kInvalid, Reason::kFieldMissing,
+       "header"},
+      {"nothing",
+       [](Request& r) {
+         r.clear_regions();
+         r.clear_caches();
+       },
+       kInvalid, Reason::kFieldMissing, "regions"},
+      {"513 regions",
+       [](Request& r) {
+         while (r.regions_size() < 513) r.add_regions();
+       },
+       kInvalid, Reason::kTooMany, "regions"},
+      {"17 caches",
+       [](Request& r) {
+         while (r.caches_size() < 17) r.add_caches();
+       },
+       kInvalid, Reason::kTooMany, "caches"},
+      {"no source", [](Request& r) { Region(r).clear_source(); }, kInvalid, Reason::kFieldMissing,
+       "regions[0].host"},
+      {"offset inside a page", [](Request& r) { Region(r).mutable_host()->set_offset(100); },
+       kInvalid, Reason::kFieldInvalid, "regions[0].host.offset"},
+      {"size 0", [](Request& r) { Region(r).set_size(0); }, kInvalid, Reason::kFieldInvalid,
+       "regions[0].size"},
+      {"no access", [](Request& r) { Region(r).clear_access(); }, kInvalid,
+       Reason::kEnumUnspecified, "regions[0].access"},
+      {"unknown access", [](Request& r) { Region(r).set_access(static_cast<v1::Access>(3)); },
+       kInvalid, Reason::kEnumUnspecified, "regions[0].access"},
+      {"empty fingerprint", [](Request& r) { Region(r).mutable_fingerprint()->clear_expected(); },
+       kInvalid, Reason::kFieldInvalid, "regions[0].fingerprint.expected"},
+      {"fingerprint of 65 bytes",
+       [](Request& r) { Region(r).mutable_fingerprint()->set_expected(std::string(65, 'x')); },
+       kInvalid, Reason::kFieldInvalid, "regions[0].fingerprint.expected"},
+      // Kind: size arithmetic that wraps.
+      // https://github.com/triton-inference-server/server/pull/8170
+      {"fingerprint past the end",
+       [](Request& r) { Region(r).mutable_fingerprint()->set_offset((1 << 20) - 7); },
+       absl::StatusCode::kOutOfRange, Reason::kRangeOutOfRegion, "regions[0].fingerprint.offset"},
+      {"fingerprint offset wraps",
+       [](Request& r) { Region(r).mutable_fingerprint()->set_offset(~uint64_t{0} - 3); },
+       absl::StatusCode::kOutOfRange, Reason::kRangeOutOfRegion, "regions[0].fingerprint.offset"},
+  });
+}
+
+TEST(RegisterRefusals, Layers) {
+  ExpectRows({
+      {"no spec", [](Request& r) { r.mutable_caches(0)->clear_spec(); }, kInvalid,
+       Reason::kFieldMissing, "caches[0].spec"},
+      {"no layers", [](Request& r) { Cache(r).clear_layers(); }, kInvalid, Reason::kFieldMissing,
+       "caches[0].spec.layers"},
+      {"257 layers",
+       [](Request& r) {
+         while (Cache(r).layers_size() < 257) Cache(r).add_layers();
+       },
+       kInvalid, Reason::kTooMany, "caches[0].spec.layers"},
+      {"no number of layers", [](Request& r) { Cache(r).clear_num_layers(); }, kInvalid,
+       Reason::kFieldMissing, "caches[0].spec.num_layers"},
+      // Kind: division by layers minus one. https://github.com/NVIDIA/kvpress/pull/266
+      {"layer past the model", [](Request& r) { Layer(r).set_layer_index(4); }, kInvalid,
+       Reason::kFieldInvalid, "caches[0].spec.layers[1].layer_index"},
+      {"layer twice", [](Request& r) { Layer(r).set_layer_index(1); }, kInvalid,
+       Reason::kFieldInvalid, "caches[0].spec.layers[1].layer_index"},
+      {"no kind", [](Request& r) { Layer(r).clear_kind(); }, kInvalid, Reason::kEnumUnspecified,
+       "caches[0].spec.layers[1].kind"},
+      {"sliding", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(3)); },
+       kUnimplemented, Reason::kUnsupported, "caches[0].spec.layers[1].kind"},
+      {"recurrent", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(6)); },
+       kUnimplemented, Reason::kUnsupported, "caches[0].spec.layers[1].kind"},
+      {"unknown kind", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(7)); },
+       kInvalid, Reason::kEnumUnspecified, "caches[0].spec.layers[1].kind"},
+      {"1,025 query heads", [](Request& r) { Layer(r).set_q_heads(1026); }, kInvalid,
+       Reason::kTooMany, "caches[0].spec.layers[1].q_heads"},
+      {"257 KV heads",
+       [](Request& r) {
+         Layer(r).set_q_heads(514);
+         Layer(r).set_kv_heads(257);
+       },
+       kInvalid, Reason::kTooMany, "caches[0].spec.layers[1].kv_heads"},
+      {"no k", [](Request& r) { Layer(r).clear_k(); }, kInvalid, Reason::kFieldMissing,
+       "caches[0].spec.layers[1].k"},
+      {"no v", [](Request& r) { Layer(r).clear_v(); }, kInvalid, Reason::kFieldMissing,
+       "caches[0].spec.layers[1].v"},
+      {"k heads differ", [](Request& r) { K(r).set_heads(1); }, kInvalid, Reason::kGeometryInvalid,
+       "caches[0].spec.layers[1].k.heads"},
+      {"v heads differ", [](Request& r) { Layer(r).mutable_v()->set_heads(1); }, kInvalid,
+       Reason::kGeometryInvalid, "caches[0].spec.layers[1].v.heads"},
+      {"v blocks differ", [](Request& r) { Layer(r).mutable_v()->set_num_blocks(7); }, kInvalid,
+       Reason::kGeometryInvalid, "caches[0].spec.layers[1].v.num_blocks"},
+      {"v slots differ", [](Request& r) { Layer(r).mutable_v()->set_block_slots(8); }, kInvalid,
+       Reason::kGeometryInvalid, "caches[0].spec.layers[1].v.block_slots"},
+      {"dv differs", [](Request& r) { Layer(r).set_v_elems(128); }, kInvalid,
+       Reason::kGeometryInvalid, "caches[0].spec.layers[1].v_elems"},
+      {"five companions",
+       [](Request& r) {
+         while (Layer(r).companions_size() < 5) Layer(r).add_companions();
+       },
+       kInvalid, Reason::kTooMany, "caches[0].spec.layers[1].companions"},
+      {"companion with a dtype", [](Request& r) { Companion(r) = K(r); }, kInvalid,
+       Reason::kFieldInvalid, "caches[0].spec.layers[1].companions[0].opaque_row_bytes"},
+      {"companion of other slots", [](Request& r) { Companion(r).set_block_slots(4); }, kInvalid,
+       Reason::kGeometryInvalid, "caches[0].spec.layers[1].companions[0].block_slots"},
+      {"layers of other slots",
+       [](Request& r) {
+         K(r).set_block_slots(8);
+         Layer(r).mutable_v()->set_block_slots(8);
+         Companion(r).set_block_slots(8);
+       },
+       kInvalid, Reason::kGeometryInvalid, "caches[0].spec.layers[1].k.block_slots"},
+  });
+}
+
+// Kind: heads that do not divide.
+// https://github.com/fla-org/flash-linear-attention/issues/1029
+TEST(RegisterRefusals, HeadsNameBothNumbers) {
+  const struct {
+    uint32_t q, kv;
+    Reason reason;
+    const char* field;
+  } cases[] = {{33, 2, Reason::kGeometryInvalid, "q_heads"},
+               {3, 2, Reason::kGeometryInvalid, "q_heads"},
+               {2, 3, Reason::kGeometryInvalid, "q_heads"},
+               {0, 1, Reason::kFieldInvalid, "q_heads"},
+               {1, 0, Reason::kFieldInvalid, "kv_heads"}};
+  for (const auto& c : cases) {
+    Request request = ValidRegister();
+    Layer(request).set_q_heads(c.q);
+    Layer(request).set_kv_heads(c.kv);
+    const absl::Status status = ParseRegister(request, Limits()).status();
+    ExpectRefusal(status, kInvalid, c.reason, std::string("caches[0].spec.layers[1].") + c.field);
+    EXPECT_EQ(GetErrorInfo(status)->got, c.q);
+    EXPECT_EQ(GetErrorInfo(status)->limit, c.kv);
+  }
+}
+
+TEST(RegisterRefusals, Views) {
+  const std::string k = "caches[0].spec.layers[1].k";
+  const std::string companion = "caches[0].spec.layers[1].companions[0]";
+  const std::string at[] = {k + ".region_id",
+                            k + ".num_blocks",
+                            k + ".block_slots",
+                            k + ".heads",
+                            k + ".dtype",
+                            k + ".row_elems",
+                            k + ".offset",
+                            k + ".block_stride",
+                            k + ".elem_stride",
+                            companion + ".opaque_row_bytes",
+                            companion + ".row_elems",
+                            companion + ".elem_stride"};
+  ExpectRows({
+      {"no region", [](Request& r) { K(r).clear_region_id(); }, kInvalid, Reason::kFieldMissing,
+       at[0].c_str()},
+      {"region of another call", [](Request& r) { K(r).set_region_id(2); }, kInvalid,
+       Reason::kFieldInvalid, at[0].c_str()},
+      {"0 blocks", [](Request& r) { K(r).set_num_blocks(0); }, kInvalid, Reason::kFieldInvalid,
+       at[1].c_str()},
+      {"0 slots", [](Request& r) { K(r).set_block_slots(0); }, kInvalid, Reason::kFieldInvalid,
+       at[2].c_str()},
+      {"0 heads", [](Request& r) { K(r).set_heads(0); }, kInvalid, Reason::kFieldInvalid,
+       at[3].c_str()},
+      {"no encoding", [](Request& r) { K(r).clear_encoding(); }, kInvalid, Reason::kFieldMissing,
+       at[4].c_str()},
+      {"dtype 0", [](Request& r) { K(r).set_dtype(v1::DTYPE_UNSPECIFIED); }, kInvalid,
+       Reason::kEnumUnspecified, at[4].c_str()},
+      {"fp8", [](Request& r) { K(r).set_dtype(static_cast<v1::DType>(5)); }, kUnimplemented,
+       Reason::kUnsupported, at[4].c_str()},
+      {"head size 0", [](Request& r) { K(r).set_row_elems(0); }, kInvalid, Reason::kFieldInvalid,
+       at[5].c_str()},
+      {"head size 577", [](Request& r) { K(r).set_row_elems(577); }, kUnimplemented,
+       Reason::kUnsupported, at[5].c_str()},
+      {"odd offset", [](Request& r) { K(r).set_offset(1); }, kInvalid, Reason::kFieldInvalid,
+       at[6].c_str()},
+      {"odd stride", [](Request& r) { K(r).set_block_stride(4097); }, kInvalid,
+       Reason::kFieldInvalid, at[7].c_str()},
+      {"odd element stride", [](Request& r) { K(r).set_elem_stride(3); }, kInvalid,
+       Reason::kFieldInvalid, at[8].c_str()},
+      {"opaque row of 0 bytes", [](Request& r) { Companion(r).set_opaque_row_bytes(0); }, kInvalid,
+       Reason::kFieldInvalid, at[9].c_str()},
+      {"opaque row of 8,193 bytes", [](Request& r) { Companion(r).set_opaque_row_bytes(8193); },
+       kInvalid, Reason::kFieldInvalid, at[9].c_str()},
+      {"opaque row with elements", [](Request& r) { Companion(r).set_row_elems(4); }, kInvalid,
+       Reason::kFieldInvalid, at[10].c_str()},
+      {"opaque row with strides", [](Request& r) { Companion(r).set_elem_stride(1); }, kInvalid,
+       Reason::kFieldInvalid, at[11].c_str()},
+      // Kind: a layout guessed from its shape. https://github.com/LMCache/LMCache/pull/4607
+      // Kind: padded strides. https://github.com/vllm-project/vllm/pull/57477
+      {"strides left 0",
+       [](Request& r) {
+         K(r).set_block_stride(0);
+         K(r).set_head_stride(0);
+         K(r).set_slot_stride(0);
+         K(r).set_elem_stride(0);
+       },
+       kInvalid, Reason::kViewNotNested, k.c_str()},
+      {"stride 0 on a long axis", [](Request& r) { K(r).set_slot_stride(0); }, kInvalid,
+       Reason::kViewNotNested, k.c_str()},
+      {"a negative stride", [](Request& r) { K(r).set_head_stride(~uint64_t{0} - 1023); }, kInvalid,
+       Reason::kGeometryOverflow, k.c_str()},
+      // Kind: size arithmetic that wraps.
+      // https://github.com/triton-inference-server/server/pull/8182
+      {"blocks x stride wraps",
+       [](Request& r) {
+         K(r).set_num_blocks(0xFFFFFFFF);
+         K(r).set_block_stride(uint64_t{1} << 33);
+       },
+       kInvalid, Reason::kGeometryOverflow, k.c_str()},
+      {"2^31 blocks", [](Request& r) { K(r).set_num_blocks(0x80000000); }, kInvalid,
+       Reason::kTooMany, at[1].c_str()},
+  });
+}
+
+// Kind: the head size differs by layer. https://github.com/LMCache/LMCache/issues/4358
+// https://github.com/LMCache/LMCache/issues/4263
+TEST(ParseRegister, LayersHaveTheirOwnHeadsAndSizes) {
+  Request request = ValidRegister();
+  v1::LayerSpec& layer = Layer(request);
+  layer.set_kv_heads(1);
+  layer.set_q_heads(3);
+  layer.set_v_elems(128);
+  layer.clear_companions();
+  for (v1::View* view : {layer.mutable_k(), layer.mutable_v()}) {
+    view->set_heads(1);
+    view->set_row_elems(128);
+  }
+  const auto spec = ParseRegister(request, Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->caches[0].spec.layers[0].k.layout.row_elems, 64u);
+  EXPECT_EQ(spec->caches[0].spec.layers[1].k.layout.row_elems, 128u);
+  EXPECT_EQ(spec->caches[0].spec.layers[1].kv_heads, 1u);
+}
+
+TEST(ParseRegister, TransposedPaddedAndOpaqueViewsPass) {
+  Request request = ValidRegister();
+  v1::View& k = K(request);
+  k.set_elem_stride(32);  // [block, head, elem, slot]
+  k.set_slot_stride(2);
+  k.set_head_stride(2048);
+  k.set_block_stride(19008);
+  v1::View& v = *Layer(request).mutable_v();
+  v.set_opaque_row_bytes(132);
+  v.set_row_elems(0);
+  v.set_elem_stride(0);
+  v.set_head_stride(132);
+  v.set_slot_stride(264);
+  v.set_block_stride(264 * 16);
+  Layer(request).set_v_elems(0);
+  const auto spec = ParseRegister(request, Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_FALSE(spec->caches[0].spec.layers[1].k.layout.contiguous_rows());
+  EXPECT_TRUE(spec->caches[0].spec.layers[1].v.layout.opaque());
+}
+
+TEST(ParseRegister, CachesMayUseRegionsRegisteredBefore) {
+  Request request = ValidRegister();
+  request.clear_regions();
+  ExpectRefusal(ParseRegister(request, Limits()).status(), kInvalid, Reason::kFieldInvalid,
+                "caches[0].spec.layers[0].k.region_id");
+  for (v1::LayerSpec& layer : *Cache(request).mutable_layers()) {
+    layer.clear_companions();
+    layer.mutable_k()->set_region_id(uint64_t{1} << 32);
+    layer.mutable_v()->set_region_id(~uint64_t{0});
+  }
+  EXPECT_TRUE(ParseRegister(request, Limits()).ok());
+}
+
+TEST(ParseRegister, CountsMayReachTheirLimits) {
+  Request request = ValidRegister();
+  while (request.regions_size() < 512) *request.add_regions() = request.regions(0);
+  while (request.caches_size() < 16) *request.add_caches() = request.caches(0);
+  Cache(request).set_num_layers(256);
+  v1::LayerSpec layer = Layer(request);
+  Cache(request).clear_layers();
+  layer.set_q_heads(1024);
+  layer.set_kv_heads(256);
+  layer.clear_companions();
+  for (v1::View* view : {layer.mutable_k(), layer.mutable_v()}) {
+    view->set_heads(256);
+    view->set_row_elems(576);
+    view->set_num_blocks(0x7FFFFFFF);
+    view->set_head_stride(1152);
+    view->set_slot_stride(1152 * 256);
+    view->set_block_stride(1152 * 256 * 16);
+  }
+  layer.set_v_elems(576);
+  for (uint32_t i = 0; i < 256; ++i) {
+    layer.set_layer_index(i);
+    *Cache(request).add_layers() = layer;
+  }
+  const auto spec = ParseRegister(request, Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->caches[0].spec.layers.size(), 256u);
+}
+
+TEST(ParseRegister, OperatorsLimitsHold) {
+  Limits limits;
+  limits.max_regions = 0;
+  ExpectRefusal(ParseRegister(ValidRegister(), limits).status(), kInvalid, Reason::kTooMany,
+                "regions");
+  limits = Limits();
+  limits.max_caches = 0;
+  ExpectRefusal(ParseRegister(ValidRegister(), limits).status(), kInvalid, Reason::kTooMany,
+                "caches");
+}
+
+TEST(ParseRegister, ResolveIgnoresTheBody) {
+  Request request;
+  request.mutable_header()->set_idempotency_key("0123456789abcdef");
+  request.mutable_header()->set_resolve(true);
+  const auto spec = ParseRegister(request, Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->header.resolve);
+}
+
+}  // namespace
+}  // namespace kvtriage

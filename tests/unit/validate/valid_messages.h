@@ -1,0 +1,38 @@
+// Requests that pass validation; tests change one thing and say what must come of it.
+#ifndef KVTRIAGE_TESTS_UNIT_VALIDATE_VALID_MESSAGES_H_
+#define KVTRIAGE_TESTS_UNIT_VALIDATE_VALID_MESSAGES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvtriage/v1/blend.pb.h"
+#include "kvtriage/v1/memory.pb.h"
+#include "kvtriage/v1/session.pb.h"
+#include "kvtriage/v1/triage.pb.h"
+
+namespace kvtriage {
+
+// The bytes of an int32 array on the wire.
+std::string Int32Bytes(const std::vector<int32_t>& values);
+
+// Two sequences of 20 and 3 rows (4 query rows, 3 query rows), snapkv at half, Q alone, in place.
+v1::CompressRequest ValidCompress();
+
+// The same with another source of attention; every tensor of the source is there.
+v1::CompressRequest ValidCompressFrom(v1::ScoreInputs::SourceCase source);
+
+// One region, one cache of two layers (f16, 8 query heads, 2 KV heads of 64, one opaque companion).
+v1::RegisterRegionsRequest ValidRegister();
+
+// 10 rows, prefix 4, two dense sources, ratio 1/3.
+v1::SelectRecomputeRequest ValidSelectRecompute();
+
+v1::AttachRequest ValidHello();
+
+// A packed [layers, rows, heads, elems] f32 tensor.
+v1::Tensor PackedTensor(uint32_t layers, uint32_t rows, uint32_t heads, uint32_t elems);
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_TESTS_UNIT_VALIDATE_VALID_MESSAGES_H_
