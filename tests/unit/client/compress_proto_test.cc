@@ -1,0 +1,157 @@
+// Requests and answers as messages: what is sent, and that a malformed answer is refused.
+#include "client/cpp/compress_from_proto.h"
+#include "client/cpp/compress_to_proto.h"
+#include "client/cpp/int32_bytes.h"
+#include "client/cpp/policy_proto.h"
+#include "gtest/gtest.h"
+
+namespace kvtriage::client {
+namespace {
+
+CompressRequest Request() {
+  CompressRequest request;
+  request.act = InPlace{};
+  request.policy = NamedPolicy("snapkv", 0.5);
+  Sequence sequence;
+  sequence.sequence_id = 7;
+  sequence.logical_len = 12;
+  sequence.physical_len = 10;
+  sequence.table = {4, 2, 9};
+  sequence.sharing = Sharing::kAllPrivate;
+  request.sequences.push_back(sequence);
+  return request;
+}
+
+// One sequence, two layers of 2 and 1 KV heads.
+v1::CompressResponse Response() {
+  v1::CompressResponse response;
+  v1::SequenceResult* const result = response.add_results();
+  result->set_sequence_id(7);
+  result->set_kept(3);
+  result->set_blocks_used(1);
+  result->set_rewritten_bitmap(std::string("\x01", 1));
+  v1::KeptSets* const sets = result->mutable_kept_sets();
+  sets->set_granularity(v1::GRANULARITY_PER_HEAD);
+  sets->set_lists(3);
+  sets->set_counts_le(ToBytes(std::vector<int32_t>{1, 2, 3}));
+  sets->set_indices_le(ToBytes(std::vector<int32_t>{5, 0, 6, 1, 2, 9}));
+  return response;
+}
+
+TEST(CompressProto, SendsWhatTheRequestSays) {
+  MemoryIds ids;
+  const v1::CompressRequest sent = ToProto(Request(), 3, ids);
+  EXPECT_EQ(sent.act().in_place().ledger_slot(), 3u);
+  EXPECT_EQ(sent.policy().name(), "snapkv");
+  EXPECT_EQ(sent.policy().parts().budget().kept_ratio(), 0.5);
+  EXPECT_FALSE(sent.policy().parts().has_scorer());
+  EXPECT_EQ(sent.sequences(0).total_dropped(), 2u);
+  EXPECT_EQ(*FromBytes(sent.sequences(0).table().inline_le()), (std::vector<int32_t>{4, 2, 9}));
+  EXPECT_FALSE(sent.sequences(0).has_row_limits());
+  EXPECT_FALSE(sent.sequences(0).has_protect());
+  EXPECT_TRUE(sent.inputs().has_keys_only());
+  EXPECT_EQ(sent.output().format(), v1::KEPT_FORMAT_INDICES);
+}
+
+TEST(CompressProto, APolicyByNameAloneSendsNoParts) {
+  CompressRequest request = Request();
+  request.policy.parts = {};
+  EXPECT_FALSE(ToProto(request, 0, MemoryIds()).policy().has_parts());
+}
+
+TEST(CompressProto, EveryPolicyPartSurvivesTheRoundTrip) {
+  for (int kind = 0; kind <= static_cast<int>(Scorer::Kind::kRandom); ++kind) {
+    Policy policy;
+    policy.parts.scorer = Scorer{static_cast<Scorer::Kind>(kind), 0};
+    policy.parts.window = Window{kind % 2 == 0, kind % 2 == 0 ? 0u : 5u};
+    policy.parts.reduce = Reduce::kPre;
+    policy.parts.pool = Pool{Pool::Kind::kMax, 7};
+    policy.parts.protect = Protect{1, 2, 0.25};
+    policy.parts.budget.emplace().kept_tokens = 9;
+    policy.parts.budget->adaptive_alpha = 0.3;
+    policy.parts.granularity = Granularity::kPerLayer;
+    const PolicyParts back = FromProto(ToProto(policy)).parts;
+    EXPECT_EQ(back.scorer->kind, policy.parts.scorer->kind);
+    EXPECT_EQ(back.window->all, policy.parts.window->all);
+    EXPECT_EQ(back.window->last, policy.parts.window->last);
+    EXPECT_EQ(*back.reduce, Reduce::kPre);
+    EXPECT_EQ(back.pool->kind, Pool::Kind::kMax);
+    EXPECT_EQ(back.pool->kernel, 7u);
+    EXPECT_EQ(back.protect->recent_share, 0.25);
+    EXPECT_EQ(*back.budget->kept_tokens, 9u);
+    EXPECT_FALSE(back.budget->kept_ratio.has_value());
+    EXPECT_EQ(*back.budget->adaptive_alpha, 0.3);
+    EXPECT_EQ(*back.granularity, Granularity::kPerLayer);
+  }
+}
+
+TEST(CompressProto, KeptListsAndTheCutTableComeBack) {
+  const auto result = FromProto(Response(), Request(), {2, 1});
+  ASSERT_TRUE(result.ok()) << result.status();
+  const SequenceResult& sequence = result->sequences.at(0);
+  EXPECT_EQ(sequence.kept_sets.At(0, 0), (std::vector<int32_t>{5}));
+  EXPECT_EQ(sequence.kept_sets.At(0, 1), (std::vector<int32_t>{0, 6}));
+  EXPECT_EQ(sequence.kept_sets.At(1, 0), (std::vector<int32_t>{1, 2, 9}));
+  EXPECT_EQ(sequence.table, (std::vector<int32_t>{4}));
+  EXPECT_EQ(sequence.rewritten, (std::vector<uint32_t>{0}));
+}
+
+TEST(CompressProto, HeadsAndLayersThatShareAListFindIt) {
+  v1::CompressResponse response = Response();
+  v1::KeptSets* const sets = response.mutable_results(0)->mutable_kept_sets();
+  sets->set_granularity(v1::GRANULARITY_PER_LAYER);
+  sets->set_lists(2);
+  sets->set_counts_le(ToBytes(std::vector<int32_t>{4, 2}));
+  const auto per_layer = FromProto(response, Request(), {2, 1});
+  ASSERT_TRUE(per_layer.ok());
+  EXPECT_EQ(per_layer->sequences[0].kept_sets.At(0, 1).size(), 4u);
+  EXPECT_EQ(per_layer->sequences[0].kept_sets.At(1, 0).size(), 2u);
+  sets->set_granularity(v1::GRANULARITY_PER_SEQUENCE);
+  sets->set_lists(1);
+  sets->set_counts_le(ToBytes(std::vector<int32_t>{6}));
+  const auto shared = FromProto(response, Request(), {2, 1});
+  ASSERT_TRUE(shared.ok());
+  EXPECT_EQ(shared->sequences[0].kept_sets.At(1, 0).size(), 6u);
+}
+
+TEST(CompressProto, AnAnswerThatDoesNotFitTheRequestIsRefused) {
+  struct Change {
+    const char* what;
+    void (*apply)(v1::CompressResponse&);
+  };
+  const Change changes[] = {
+      {"no result", [](v1::CompressResponse& r) { r.clear_results(); }},
+      {"another sequence",
+       [](v1::CompressResponse& r) { r.mutable_results(0)->set_sequence_id(8); }},
+      {"blocks beyond the table",
+       [](v1::CompressResponse& r) { r.mutable_results(0)->set_blocks_used(4); }},
+      {"ragged counts",
+       [](v1::CompressResponse& r) {
+         r.mutable_results(0)->mutable_kept_sets()->mutable_counts_le()->pop_back();
+       }},
+      {"negative count",
+       [](v1::CompressResponse& r) {
+         r.mutable_results(0)->mutable_kept_sets()->set_counts_le(
+             ToBytes(std::vector<int32_t>{-1, 4, 3}));
+       }},
+      {"more counts than indices",
+       [](v1::CompressResponse& r) {
+         r.mutable_results(0)->mutable_kept_sets()->set_counts_le(
+             ToBytes(std::vector<int32_t>{1, 2, 2147483647}));
+       }},
+      {"fewer counts than indices",
+       [](v1::CompressResponse& r) {
+         r.mutable_results(0)->mutable_kept_sets()->set_counts_le(
+             ToBytes(std::vector<int32_t>{1, 2, 2}));
+       }},
+  };
+  for (const Change& change : changes) {
+    v1::CompressResponse response = Response();
+    change.apply(response);
+    EXPECT_EQ(FromProto(response, Request(), {2, 1}).status().code(), absl::StatusCode::kInternal)
+        << change.what;
+  }
+}
+
+}  // namespace
+}  // namespace kvtriage::client
