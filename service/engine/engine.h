@@ -22,6 +22,7 @@
 namespace kvtriage {
 
 class EngineObserver;
+class Lane;
 
 struct JobTiming {  // microseconds
   uint32_t queue = 0, score = 0, select = 0, move = 0, measure = 0, total = 0;
@@ -101,7 +102,7 @@ class Engine {
   // `observer` (metrics) may be null; it and `backend` outlive nothing: the engine owns the
   // backend.
   Engine(const EngineLimits& limits, std::unique_ptr<Backend> backend, EngineObserver* observer);
-  ~Engine();  // joins the lane
+  ~Engine();  // refuses what is queued, lets the running job end, joins the lane
 
   void Compress(Call call, CompressSpec spec);
   void SelectRecompute(Call call, SelectRecomputeSpec spec);
@@ -130,7 +131,9 @@ class Engine {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<State> state_;  // shared with callbacks that outlive their call
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Lane> lane_;
 };
 
 }  // namespace kvtriage

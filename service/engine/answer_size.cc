@@ -1,0 +1,52 @@
+#include "service/engine/answer_size.h"
+
+#include <variant>
+
+namespace kvtriage {
+namespace {
+
+constexpr uint64_t kFixedBytes = 512;     // header, timing, policy parts
+constexpr uint64_t kSequenceBytes = 160;  // a SequenceResult without its arrays
+constexpr uint64_t kLayerBytes = 64;      // a LayerOutcome
+constexpr uint64_t kQualityBytes = 96;    // a Quality without its arrays
+constexpr uint64_t kIndexBytes = 4;       // int32, float
+constexpr uint64_t kListBytes = 4;        // its count
+
+uint64_t QualityBound(const LayerQuality& quality) {
+  const uint64_t numbers = quality.head_mass_mean.size() + quality.head_mass_low.size() +
+                           quality.head_error.size() + quality.head_error_high.size() +
+                           quality.head_recall.size();
+  return kQualityBytes + numbers * kIndexBytes;
+}
+
+}  // namespace
+
+uint64_t TriageBound(const TriageResult& result) {
+  uint64_t bytes = result.layers.size() * kLayerBytes;
+  for (const std::vector<int32_t>& list : result.kept) {
+    bytes += kListBytes + list.size() * kIndexBytes;
+  }
+  for (const LayerQuality& quality : result.quality) bytes += QualityBound(quality);
+  return bytes;
+}
+
+uint64_t ResponseBound(const CompressAnswer& answer) {
+  uint64_t bytes = kFixedBytes + answer.policy.name.size();
+  for (const SequenceOutcome& sequence : answer.sequences) {
+    bytes += kSequenceBytes + sequence.rewritten_bitmap.size() + TriageBound(sequence.triage);
+  }
+  return bytes;
+}
+
+uint64_t ResponseBound(const RecomputeAnswer& answer) {
+  return kFixedBytes + answer.rows.size() * 2 * kIndexBytes + answer.rows.size() / 8 + 1;
+}
+
+uint64_t Answer::bytes() const {
+  if (const auto* compress = std::get_if<CompressAnswer>(&body)) return ResponseBound(*compress);
+  if (const auto* recompute = std::get_if<RecomputeAnswer>(&body)) return ResponseBound(*recompute);
+  const auto& ids = std::get<RegisteredIds>(body);
+  return kFixedBytes + (ids.region_ids.size() + ids.cache_ids.size()) * sizeof(uint64_t);
+}
+
+}  // namespace kvtriage

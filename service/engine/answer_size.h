@@ -1,0 +1,19 @@
+// How large an answer is, known before any row moves.
+#ifndef KVTRIAGE_SERVICE_ENGINE_ANSWER_SIZE_H_
+#define KVTRIAGE_SERVICE_ENGINE_ANSWER_SIZE_H_
+
+#include <cstdint>
+
+#include "service/engine/engine.h"
+
+namespace kvtriage {
+
+// At least as many bytes as the serialised response takes.
+uint64_t ResponseBound(const CompressAnswer& answer);
+uint64_t ResponseBound(const RecomputeAnswer& answer);
+// The part of it that a sequence's triage takes.
+uint64_t TriageBound(const TriageResult& result);
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_ENGINE_ANSWER_SIZE_H_

@@ -1,0 +1,88 @@
+#include "service/engine/engine.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "service/engine/engine_state.h"
+#include "service/engine/lane.h"
+#include "service/engine/planner.h"
+#include "service/engine/row_source.h"
+
+namespace kvtriage {
+
+Engine::Engine(const EngineLimits& limits, std::unique_ptr<Backend> backend,
+               EngineObserver* observer)
+    : state_(std::make_shared<State>(limits, observer)), backend_(std::move(backend)) {
+  lane_ = std::make_unique<Lane>(*backend_, state_->limits, observer, *state_);
+}
+
+Engine::~Engine() {
+  state_->Stop();
+  lane_.reset();
+}
+
+void Engine::Compress(Call call, CompressSpec spec) {
+  auto job = std::make_unique<Job>();
+  job->kind = CallKind::kCompress;
+  job->bytes = EstimateBytes(call.session->memory(), spec);
+  for (const SequenceSpec& sequence : spec.sequences) {
+    job->sequence_ids.push_back(sequence.sequence_id);
+  }
+  if (spec.act.kind == ActKind::kInPlace) job->ledger_slot = spec.act.ledger_slot;
+  const RequestHeader header = spec.header;
+  job->spec = std::move(spec);
+  state_->Submit(std::move(call), header, std::move(job));
+}
+
+void Engine::SelectRecompute(Call call, SelectRecomputeSpec spec) {
+  auto job = std::make_unique<Job>();
+  job->kind = CallKind::kSelectRecompute;
+  SessionMemory& memory = call.session->memory();
+  job->bytes = spec.rows * (RowBytes(memory, spec.fresh) + RowBytes(memory, spec.cached));
+  const RequestHeader header = spec.header;
+  job->spec = std::move(spec);
+  state_->Submit(std::move(call), header, std::move(job));
+}
+
+void Engine::Register(Call call, RegisterSpec spec) {
+  state_->Register(std::move(call), std::move(spec));
+}
+
+void Engine::ReleaseSequences(const std::shared_ptr<Session>& session,
+                              std::vector<uint64_t> sequence_ids,
+                              std::function<void(Released)> done) {
+  state_->Release(session, std::move(sequence_ids), std::move(done));
+}
+
+void Engine::EndSession(const std::shared_ptr<Session>& session, std::function<void()> finished) {
+  state_->EndSession(session, std::move(finished));
+}
+
+void Engine::StopAdmitting() {
+  const MutexLock lock(&state_->mu);
+  state_->draining = true;
+}
+
+uint32_t Engine::jobs_left() const {
+  const MutexLock lock(&state_->mu);
+  return state_->JobsLeft();
+}
+
+bool Engine::WaitIdle(uint64_t timeout_ms) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  const MutexLock lock(&state_->mu);
+  while (state_->JobsLeft() > 0) {
+    if (!state_->changed.WaitUntil(&state_->mu, deadline)) return state_->JobsLeft() == 0;
+  }
+  return true;
+}
+
+uint64_t Engine::RunningMs() const { return lane_->RunningMs(); }
+
+void Engine::MarkSick() {
+  const MutexLock lock(&state_->mu);
+  state_->sick = true;
+}
+
+}  // namespace kvtriage

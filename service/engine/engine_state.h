@@ -1,0 +1,108 @@
+// The engine's books: who is attached, what is queued, what runs, which keys mean what. One lock
+// guards them; callbacks are collected under it and called after it.
+#ifndef KVTRIAGE_SERVICE_ENGINE_ENGINE_STATE_H_
+#define KVTRIAGE_SERVICE_ENGINE_ENGINE_STATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "kernels/core/mutex.h"
+#include "service/engine/admission.h"
+#include "service/engine/engine.h"
+#include "service/engine/idempotency.h"
+#include "service/engine/job_queue.h"
+#include "service/engine/lane.h"
+
+namespace kvtriage {
+
+// Things to do once the lock is free.
+using Callbacks = std::vector<std::function<void()>>;
+
+struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::State> {
+  State(const EngineLimits& engine_limits, EngineObserver* engine_observer);
+
+  // ---- calls (any thread) ----
+  void Submit(Call call, const RequestHeader& header, std::unique_ptr<Job> job);
+  void Register(Call call, RegisterSpec spec);
+  void Release(const std::shared_ptr<Session>& session, std::vector<uint64_t> ids,
+               std::function<void(Released)> done);
+  void EndSession(const std::shared_ptr<Session>& session, std::function<void()> finished);
+  // No more jobs: the queued ones are refused, NextJob answers null.
+  void Stop();
+
+  // ---- the lane ----
+  std::unique_ptr<Job> NextJob() override;
+  bool HasRepeats(const Job& job) override;
+  void Finish(std::unique_ptr<Job> job, CallResult result, absl::Duration spent) override;
+
+  // A release that waits for the running job.
+  struct Waiting {
+    std::vector<uint64_t> ids;
+    Released released;
+    std::function<void(Released)> done;
+  };
+  struct Books {  // of one session
+    std::shared_ptr<SequenceTable> sequences;
+    uint32_t jobs = 0;                // queued and running
+    std::set<uint32_t> ledger_slots;  // of those
+    std::vector<Waiting> releases;
+    std::function<void()> finished;  // set once the session has ended
+  };
+  struct Running {
+    uint64_t session_id = 0;
+    std::vector<uint64_t> sequence_ids;
+    uint64_t bytes = 0;
+    absl::Time started;
+  };
+
+  // Of a session that has not ended; else null.
+  Books* BooksOf(const Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Answers or parks a call whose key is known, or that only resolves. Whether it is new and may
+  // run.
+  bool IsNew(Call& call, const RequestHeader& header, CallKind kind, Callbacks& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Resolve(Call& call, const CallKey& key, CallKind kind, Callbacks& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  absl::Status Admit(const Job& job, const Books& books, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Enqueue(std::unique_ptr<Job> job, Books& books) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The job is over, or never ran: its session's numbers go down.
+  void CloseBooks(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Answers jobs that left the queue without running. `dead`: their keys never run.
+  void Refuse(std::vector<std::unique_ptr<Job>> jobs, const absl::Status& status, bool dead,
+              Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The running job of this session is over: releases and the session's end go on.
+  void Settle(uint64_t session_id, Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void CloseSession(uint64_t session_id, Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  uint32_t JobsLeft() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void TellQueue() ABSL_LOCKS_EXCLUDED(mu);
+
+  const EngineLimits limits;
+  EngineObserver* const observer;
+
+  Mutex mu;
+  CondVar changed;  // a job came, the lane fell idle, or Stop
+  IdempotencyStore store ABSL_GUARDED_BY(mu);
+  Admission admission ABSL_GUARDED_BY(mu);
+  JobQueue queue ABSL_GUARDED_BY(mu);
+  std::unordered_map<uint64_t, Books> sessions ABSL_GUARDED_BY(mu);
+  std::optional<Running> running ABSL_GUARDED_BY(mu);
+  uint64_t next_job_id ABSL_GUARDED_BY(mu) = 1;
+  bool draining ABSL_GUARDED_BY(mu) = false;
+  bool sick ABSL_GUARDED_BY(mu) = false;
+  bool stopped ABSL_GUARDED_BY(mu) = false;
+  bool answering ABSL_GUARDED_BY(mu) = false;  // a finished job's callbacks are being called
+
+  Mutex telling;  // keeps reports of the queue's length in order; taken before `mu`
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_ENGINE_ENGINE_STATE_H_

@@ -1,0 +1,82 @@
+#include "service/engine/in_place.h"
+
+#include "service/observe/fault_point.h"
+
+namespace kvtriage {
+namespace {
+
+std::vector<LedgerUnitId> UnitsOf(const CompressPlan& plan) {
+  std::vector<LedgerUnitId> units;
+  for (const PlanSequence& sequence : plan.sequences) {
+    for (const PlanLayer& layer : plan.cache.layers) {
+      units.push_back({sequence.spec->sequence_id, layer.index});
+    }
+  }
+  return units;
+}
+
+// The ledger's units of one sequence: one per layer of the call.
+class SequenceUnits {
+ public:
+  SequenceUnits(const LedgerJob& job, const CompressPlan& plan, size_t sequence)
+      : job_(job), layers_(plan.cache.layers), first_(sequence * plan.cache.layers.size()) {}
+
+  void SetCounts(const TriageResult& result) const {
+    for (uint32_t l = 0; l < layers_.size(); ++l) {
+      std::vector<uint32_t> counts(job_.counts_per_unit);
+      const uint32_t heads = job_.counts_per_unit == 1 ? 1 : layers_[l].kv_heads();
+      for (uint32_t h = 0; h < heads; ++h) {
+        counts[h] = static_cast<uint32_t>(result.ListOf(l, h).size());
+      }
+      job_.ledger->SetCounts(job_.slot, Unit(l), counts);
+    }
+  }
+  void Set(wire::LedgerUnit state) const {
+    for (uint32_t l = 0; l < layers_.size(); ++l) job_.ledger->SetUnit(job_.slot, Unit(l), state);
+  }
+
+ private:
+  uint32_t Unit(uint32_t layer) const { return static_cast<uint32_t>(first_) + layer; }
+
+  const LedgerJob& job_;
+  const std::vector<PlanLayer>& layers_;
+  const size_t first_;
+};
+
+}  // namespace
+
+MoveReport MoveInPlace(Backend& backend, const LedgerJob& job, const CompressPlan& plan,
+                       std::span<const TriageResult> results,
+                       std::span<const SequenceWrites> writes) {
+  job.ledger->Open(job.slot, wire::LedgerOp::kCompress, job.key, job.job_id, UnitsOf(plan),
+                   job.counts_per_unit);
+  MoveReport report;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const SequenceUnits units(job, plan, i);
+    uint64_t bytes = 0;
+    if (!results[i].noop) {
+      if (i > 0) FaultPoint("move.between_groups");
+      units.SetCounts(results[i]);
+      units.Set(wire::LedgerUnit::kMoving);
+      const absl::StatusOr<uint64_t> moved =
+          MoveSequence(backend, plan, plan.sequences[i], results[i], writes[i], ActKind::kInPlace);
+      if (!moved.ok()) {
+        report.status = moved.status();
+        break;
+      }
+      units.Set(wire::LedgerUnit::kDone);
+      bytes = *moved;
+    }
+    report.bytes_moved.push_back(bytes);
+    report.sequences = i + 1;
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    // The one that failed stands at `sequences` and stays MOVING.
+    const bool untouched = i < report.sequences ? results[i].noop : i > report.sequences;
+    if (untouched) SequenceUnits(job, plan, i).Set(wire::LedgerUnit::kUnharmed);
+  }
+  job.ledger->Close(job.slot);
+  return report;
+}
+
+}  // namespace kvtriage

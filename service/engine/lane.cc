@@ -1,0 +1,89 @@
+#include "service/engine/lane.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "kernels/core/error.h"
+#include "kernels/core/status_macros.h"
+#include "service/engine/compress_job.h"
+#include "service/engine/job_context.h"
+#include "service/engine/recompute.h"
+#include "service/engine/stopwatch.h"
+#include "service/observe/fault_point.h"
+
+namespace kvtriage {
+namespace {
+
+int64_t SteadyNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+uint32_t Micros(absl::Duration duration) {
+  return static_cast<uint32_t>(absl::ToInt64Microseconds(duration));
+}
+
+// Every error that leaves the engine carries details; whatever else came out of a layer below is
+// ours.
+absl::Status Detailed(absl::Status status) {
+  if (status.ok() || GetErrorInfo(status)) return status;
+  return Error(ErrorReason::kInternal, "", "unexpected failure in the engine");
+}
+
+// Whether the call is still wanted.
+absl::Status CheckWanted(const Job& job, LaneDesk& desk) {
+  if (absl::Now() >= job.call.deadline) {
+    return Error(ErrorReason::kDeadlineUnmeetable, "", "the deadline passed before any row moved");
+  }
+  const bool cancelled = job.call.cancelled != nullptr && job.call.cancelled->load();
+  if (!cancelled || desk.HasRepeats(job)) return absl::OkStatus();
+  return Error(ErrorReason::kKeyDead, "", "cancelled before any row moved");
+}
+
+}  // namespace
+
+Lane::Lane(Backend& backend, const EngineLimits& limits, EngineObserver* observer, LaneDesk& desk)
+    : backend_(backend), limits_(limits), observer_(observer), desk_(desk) {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+Lane::~Lane() { thread_.join(); }
+
+uint64_t Lane::RunningMs() const {
+  const int64_t started = started_ns_.load(std::memory_order_relaxed);
+  return started == 0 ? 0 : static_cast<uint64_t>((SteadyNs() - started) / 1'000'000);
+}
+
+void Lane::Loop() {
+  while (std::unique_ptr<Job> job = desk_.NextJob()) {
+    started_ns_.store(SteadyNs(), std::memory_order_relaxed);
+    const Stopwatch watch;
+    FaultPoint("lane.job_start");
+    CallResult result = Run(*job);
+    desk_.Finish(std::move(job), std::move(result), absl::Seconds(watch.seconds()));
+    started_ns_.store(0, std::memory_order_relaxed);
+  }
+}
+
+CallResult Lane::Run(const Job& job) {
+  const absl::Duration waited = absl::Now() - job.admitted;
+  if (observer_ != nullptr) observer_->OnStage(Stage::kQueue, absl::ToDoubleSeconds(waited));
+  auto answer = std::make_shared<Answer>();
+  answer->job_id = job.id;
+  const JobContext context{backend_, observer_, limits_,
+                           [&job, this] { return CheckWanted(job, desk_); }};
+  CallResult result;
+  result.status = context.stop();
+  if (result.status.ok()) {
+    result.status = Detailed(job.kind == CallKind::kCompress ? RunCompress(context, job, *answer)
+                                                             : RunRecompute(context, job, *answer));
+  }
+  answer->timing.queue = Micros(waited);
+  answer->timing.total = Micros(absl::Now() - job.admitted);
+  if (result.status.ok()) result.answer = std::move(answer);
+  return result;
+}
+
+}  // namespace kvtriage

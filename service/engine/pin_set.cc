@@ -1,0 +1,18 @@
+#include "service/engine/pin_set.h"
+
+#include <utility>
+
+#include "service/memory/memory_unknown.h"
+
+namespace kvtriage {
+
+absl::StatusOr<const RegionPin*> PinSet::Pin(SessionMemory& memory, uint64_t region_id,
+                                             std::string_view field) {
+  const auto found = pins_.find(region_id);
+  if (found != pins_.end()) return &found->second;
+  absl::StatusOr<RegionPin> pin = memory.Pin(region_id);
+  if (!pin.ok()) return MemoryUnknown(field);
+  return &pins_.emplace(region_id, *std::move(pin)).first->second;
+}
+
+}  // namespace kvtriage

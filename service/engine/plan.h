@@ -1,0 +1,53 @@
+// A Compress with every name resolved and every range checked. Made once per job on the lane's
+// thread and not changed afterwards; points into the job's CompressSpec, which outlives it.
+#ifndef KVTRIAGE_SERVICE_ENGINE_PLAN_H_
+#define KVTRIAGE_SERVICE_ENGINE_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "service/engine/pin_set.h"
+#include "service/engine/triage.h"
+#include "service/memory/session_memory.h"
+#include "service/policy/compress_spec.h"
+
+namespace kvtriage {
+
+struct PlanLayer {
+  uint32_t index = 0;        // into the cache
+  uint32_t layer_index = 0;  // of the model
+  uint32_t q_heads = 0;
+  KvView k, v;
+  std::vector<KvView> companions;
+
+  uint32_t kv_heads() const { return k.layout.heads; }
+  // Bytes of one row of one head in all views together.
+  uint64_t row_bytes() const;
+};
+
+// The layers of a call in one cache.
+struct PlanCache {
+  std::shared_ptr<const RegisteredCache> registered;
+  std::vector<PlanLayer> layers;
+
+  // Table entries that hold `slots` slots, in the layer that needs most of them.
+  uint64_t EntriesFor(uint64_t slots) const;
+};
+
+struct PlanSequence {
+  const SequenceSpec* spec = nullptr;
+  uint64_t entries = 0;  // of the table, in use
+  TriageSequence triage;
+};
+
+struct CompressPlan {
+  PinSet pins;
+  PlanCache cache;
+  PlanCache destination;  // layers are empty unless the call copies
+  std::vector<PlanSequence> sequences;
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_ENGINE_PLAN_H_

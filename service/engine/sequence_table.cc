@@ -1,0 +1,84 @@
+#include "service/engine/sequence_table.h"
+
+#include "kernels/core/error.h"
+
+namespace kvtriage {
+namespace {
+
+Error Stale(std::string_view field, std::string_view text, uint64_t got, uint64_t known) {
+  return Error(ErrorReason::kSequenceStale, field, text).Got(got).Limit(known);
+}
+
+absl::Status CheckConsistent(const SequenceSpec& call) {
+  if (call.total_dropped <= call.logical_len &&
+      call.physical_len == call.logical_len - call.total_dropped) {
+    return absl::OkStatus();
+  }
+  const uint64_t expected =
+      call.total_dropped <= call.logical_len ? call.logical_len - call.total_dropped : 0;
+  return Stale("physical_len", "not logical_len minus total_dropped", call.physical_len, expected);
+}
+
+}  // namespace
+
+absl::Status SequenceTable::Check(const SequenceSpec& call) {
+  if (absl::Status status = CheckConsistent(call); !status.ok()) return status;
+  const MutexLock lock(&mu_);
+  const auto found = records_.find(call.sequence_id);
+  if (found == records_.end()) return absl::OkStatus();
+  Known& known = found->second;
+  used_.splice(used_.end(), used_, known.used);
+  if (call.generation > known.generation) return absl::OkStatus();
+  if (call.generation < known.generation) {
+    return Stale("generation", "older than the one we know", call.generation, known.generation);
+  }
+  // Lengths come before the revision: they tell a caller more.
+  const bool followed = call.total_dropped == known.length.dropped;
+  if (!followed && call.total_dropped != known.untouched.dropped) {
+    const uint64_t dropped = known.length.dropped;
+    const uint64_t expected = call.logical_len > dropped ? call.logical_len - dropped : 0;
+    return Stale("physical_len", "does not fit the rows dropped so far", call.physical_len,
+                 expected);
+  }
+  const uint64_t least = followed ? known.length.rows : known.untouched.rows;
+  if (call.physical_len < least) {
+    return Stale("physical_len", "fewer rows than we left", call.physical_len, least);
+  }
+  if (call.kv_revision != known.kv_revision) {
+    return Stale("kv_revision", "not the last one we returned", call.kv_revision,
+                 known.kv_revision);
+  }
+  return absl::OkStatus();
+}
+
+uint32_t SequenceTable::Record(const SequenceSpec& call, SequenceEffect effect, uint64_t kept) {
+  const bool wrote = effect == SequenceEffect::kCopied || effect == SequenceEffect::kMoved;
+  const Length before{call.total_dropped, call.physical_len};
+  const Length after{call.logical_len - kept, kept};
+  const MutexLock lock(&mu_);
+  const auto [at, is_new] = records_.try_emplace(call.sequence_id);
+  Known& known = at->second;
+  if (is_new) known.used = used_.insert(used_.end(), call.sequence_id);
+  used_.splice(used_.end(), used_, known.used);
+  known.generation = call.generation;
+  known.kv_revision = call.kv_revision + (wrote ? 1 : 0);
+  known.length = effect == SequenceEffect::kNone ? before : after;
+  known.untouched = effect == SequenceEffect::kMoved ? after : before;
+  const uint32_t revision = known.kv_revision;
+  if (records_.size() > limit_) {
+    records_.erase(used_.front());
+    used_.pop_front();
+  }
+  return revision;
+}
+
+bool SequenceTable::Forget(uint64_t sequence_id) {
+  const MutexLock lock(&mu_);
+  const auto found = records_.find(sequence_id);
+  if (found == records_.end()) return false;
+  used_.erase(found->second.used);
+  records_.erase(found);
+  return true;
+}
+
+}  // namespace kvtriage

@@ -1,0 +1,64 @@
+// What one session's sequences looked like when we last answered: the fences against replays and
+// races. Thread-safe.
+#ifndef KVTRIAGE_SERVICE_ENGINE_SEQUENCE_TABLE_H_
+#define KVTRIAGE_SERVICE_ENGINE_SEQUENCE_TABLE_H_
+
+#include <cstdint>
+#include <list>
+#include <unordered_map>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "kernels/core/mutex.h"
+#include "service/policy/compress_spec.h"
+
+namespace kvtriage {
+
+// What an answered call did to a sequence.
+enum class SequenceEffect : uint8_t {
+  kNone,    // noop: the rows are as they were
+  kAdvice,  // select only: the worker may have dropped the other rows itself, or not
+  kCopied,  // the worker may go on with the copy or with the source
+  kMoved,   // in place
+};
+
+class SequenceTable {
+ public:
+  // Keeps the `limit` most recently used records.
+  explicit SequenceTable(uint32_t limit) : limit_(limit) {}
+
+  // Whether a call fits what we know. SEQUENCE_STALE with the call's number and the one we know;
+  // fields are relative to the sequence. A sequence without a record, or with a higher generation
+  // than its record, needs to be consistent in itself only.
+  absl::Status Check(const SequenceSpec& call);
+
+  // Notes a successful call that kept `kept` rows (its longest list). Answers the new kv_revision:
+  // one more when we wrote rows.
+  uint32_t Record(const SequenceSpec& call, SequenceEffect effect, uint64_t kept);
+
+  // Whether there was a record.
+  bool Forget(uint64_t sequence_id);
+
+ private:
+  struct Length {
+    uint64_t dropped = 0;  // rows dropped since the sequence began
+    uint64_t rows = 0;     // rows it has at least: appended ones come on top
+  };
+  struct Known {
+    uint32_t generation = 0;
+    uint32_t kv_revision = 0;
+    Length length;
+    // The length if the worker did not follow a kAdvice or kCopied answer; else equal to `length`.
+    Length untouched;
+    std::list<uint64_t>::iterator used;
+  };
+
+  const uint32_t limit_;
+  Mutex mu_;
+  std::unordered_map<uint64_t, Known> records_ ABSL_GUARDED_BY(mu_);
+  std::list<uint64_t> used_ ABSL_GUARDED_BY(mu_);  // least recently used first
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_ENGINE_SEQUENCE_TABLE_H_
