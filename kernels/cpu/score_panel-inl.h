@@ -1,0 +1,315 @@
+// All rows of a batch against one panel of tokens.
+
+#if defined(KVTRIAGE_KERNELS_CPU_SCORE_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVTRIAGE_KERNELS_CPU_SCORE_PANEL_INL_H_
+#undef KVTRIAGE_KERNELS_CPU_SCORE_PANEL_INL_H_
+#else
+#define KVTRIAGE_KERNELS_CPU_SCORE_PANEL_INL_H_
+#endif
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/pack-inl.h"
+#include "kernels/cpu/product-inl.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/score_terms-inl.h"
+#include "kernels/cpu/score_tokens.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvtriage {
+namespace HWY_NAMESPACE {
+
+// Three tiles and two rows of given numbers.
+constexpr size_t kTileFloats = kTileRows * kPanel;
+constexpr size_t kTilesFloats = 3 * kTileFloats + 2 * kPanel;
+
+template <Term kTerm>
+class PanelScorer {
+ public:
+  PanelScorer(const ScoreTask& task, ScoreScratch& scratch)
+      : task_(task),
+        input_(task.request.input),
+        batch_(task.rows),
+        dk_(task.request.layer.k.layout.row_elems),
+        dv_(task.request.layer.v.layout.row_elems),
+        group_(task.request.layer.q_heads / task.request.layer.k.layout.heads),
+        given_(input_.source == AttentionSource::kReady) {
+    const bool values = ReadsValues(task.request.spec.scorer);
+    pack_ = scratch.pack.Reserve(PackScratchFloats(std::max(dk_, values ? dv_ : 0)));
+    keys_ = given_ ? nullptr : scratch.keys.Reserve(PanelFloats(dk_));
+    values_ = values ? scratch.values.Reserve(PanelFloats(dv_)) : nullptr;
+    logits_ = scratch.tiles.Reserve(kTilesFloats);
+    dots_ = logits_ + kTileFloats;
+    weights_ = dots_ + kTileFloats;
+    row_weights_ = weights_ + kTileFloats;
+    row_logits_ = row_weights_ + kPanel;
+  }
+
+  // Tokens [p, p + count); count < kPanel only at the end of the sequence.
+  void Score(uint64_t p, size_t count) {
+    begin_ = p;
+    count_ = count;
+    Pack();
+    LoadSums();
+    segment_ = 0;
+    CloseSegments(0);
+    if (given_ || batch_.rows_per_vote > 1) {
+      AddVotes();
+    } else {
+      AddBlocks();
+    }
+    StoreSums();
+  }
+
+ private:
+  void Pack() {
+    const LayerRows& layer = task_.request.layer;
+    std::fill_n(bad_keys_, kPanel, 0.0f);
+    std::fill_n(bad_values_, kPanel, 0.0f);
+    if (!given_) {
+      PackPanel<Norm::kNone>({layer.k, layer.sequence, task_.kv_head, begin_, count_}, pack_, keys_,
+                             bad_keys_, bad_keys_);
+    }
+    if (values_ != nullptr) {
+      constexpr Norm kNorm = kTerm == Term::kMass ? Norm::kMagnitudes : Norm::kSquares;
+      PackPanel<kNorm>({layer.v, layer.sequence, task_.kv_head, begin_, count_}, pack_, values_,
+                       bad_values_, value_norm_);
+    }
+    all_good_ = NumberTokens(begin_, bad_keys_, bad_values_, tokens_);
+  }
+
+  void LoadSums() {
+    std::fill_n(sums_.segment, kPanel, 0.0f);
+    std::fill_n(sums_.score, kPanel, 0.0f);
+    std::fill_n(sums_.mass, kPanel, 0.0f);
+    if (task_.first_batch) return;
+    std::copy_n(task_.carry + begin_, count_, sums_.segment);
+    std::copy_n(task_.scores + begin_, count_, sums_.score);
+    std::copy_n(task_.mass + begin_, count_, sums_.mass);
+  }
+
+  void StoreSums() {
+    if (task_.last_batch) {
+      const bool mean = task_.request.spec.reduce == Reduce::kMean;
+      for (size_t t = 0; t < count_; ++t) {
+        const bool bad = bad_keys_[t] + bad_values_[t] != 0.0f;
+        if (mean) sums_.score[t] /= static_cast<float>(group_);
+        if (bad) sums_.score[t] = std::numeric_limits<float>::quiet_NaN();
+        // With PRE the sum was one of means.
+        sums_.mass[t] *= static_cast<float>(batch_.rows_per_vote);
+      }
+    } else {
+      std::copy_n(sums_.segment, count_, task_.carry + begin_);
+    }
+    std::copy_n(sums_.score, count_, task_.scores + begin_);
+    std::copy_n(sums_.mass, count_, task_.mass + begin_);
+  }
+
+  // Reduces the query heads whose last vote is number `votes`.
+  void CloseSegments(size_t votes) {
+    for (; segment_ < batch_.segments.size() && batch_.segments[segment_].end == votes;
+         ++segment_) {
+      if (batch_.segments[segment_].complete) CloseSegment();
+    }
+  }
+
+  HWY_INLINE void CloseSegment() {
+    const D d;
+    const bool largest = task_.request.spec.reduce == Reduce::kMax;
+    const bool weighed = kTerm == Term::kValue || task_.request.spec.scorer == Scorer::kVatp;
+    for (size_t t = 0; t < kPanel; t += kLanes) {
+      V sum = hn::Load(d, sums_.segment + t);
+      if constexpr (kTerm == Term::kMass) {
+        hn::Store(hn::Add(hn::Load(d, sums_.mass + t), sum), d, sums_.mass + t);
+      }
+      if (weighed) sum = hn::Mul(sum, hn::Load(d, value_norm_ + t));
+      const V score = hn::Load(d, sums_.score + t);
+      hn::Store(largest ? hn::Max(score, sum) : hn::Add(score, sum), d, sums_.score + t);
+      hn::Store(hn::Zero(d), d, sums_.segment + t);
+    }
+  }
+
+  // Everything of `terms` that does not depend on the block.
+  BlockTerms PanelTerms() const {
+    BlockTerms terms{};
+    terms.logits = logits_;
+    terms.dots = dots_;
+    terms.begin = begin_;
+    terms.tokens = tokens_;
+    terms.value_square = value_norm_;
+    terms.values = values_;
+    terms.value_elems = dv_;
+    terms.scale = input_.scale;
+    terms.scale2 = task_.scale2;
+    terms.scale2_low = task_.scale2_low;
+    return terms;
+  }
+
+  void AddBlocks() {
+    BlockTerms terms = PanelTerms();
+    for (size_t first = 0; first < batch_.rows; first += terms.rows) {
+      terms.rows = RowsOfBlock(first, batch_.rows, kTileRows);
+      terms.limit = batch_.limit.data() + first;
+      const auto [low, high] = std::minmax_element(terms.limit, terms.limit + terms.rows);
+      const bool sees_some = static_cast<uint64_t>(*high) > begin_;
+      const bool sees_all = all_good_ && static_cast<uint64_t>(*low) >= begin_ + kPanel;
+      if (sees_some) {
+        MultiplyPanel(batch_.q.data() + first * dk_, terms.rows, keys_, dk_, logits_);
+        SetVotes(first, terms);
+      }
+      ForEachPiece(first, terms.rows, [&](size_t from, size_t to) HWY_ATTR {
+        if (sees_all) {
+          AddRows<kTerm, false>(terms, from, to, sums_);
+        } else if (sees_some) {
+          AddRows<kTerm, true>(terms, from, to, sums_);
+        }
+      });
+    }
+  }
+
+  // Points `terms` at votes from number `first` on, and multiplies their outputs.
+  void SetVotes(size_t first, BlockTerms& terms) {
+    terms.lse2 = batch_.lse2.data() + first;
+    terms.lse2_low = batch_.lse2_low.data() + first;
+    terms.output_square = batch_.output_square.data() + first;
+    terms.drop_weight = batch_.drop_weight.data() + first;
+    const RowStatistics& statistics = batch_.statistics;
+    terms.dominant = statistics.dominant.data() + first;
+    terms.rest = statistics.rest.data() + first;
+    terms.rest_output = statistics.rest_output.data() + first * statistics.pitch;
+    terms.rest_pitch = statistics.pitch;
+    if constexpr (UsesOutputs(kTerm)) {
+      terms.output_block = batch_.o.data() + first * dv_;
+      MultiplyPanel(terms.output_block, terms.rows, values_, dv_, dots_);
+    }
+  }
+
+  // Calls add(from, to) for the parts of a block that belong to one query head each.
+  template <class Add>
+  HWY_INLINE void ForEachPiece(size_t first, size_t rows, const Add& add) {
+    for (size_t done = first; done < first + rows;) {
+      const size_t end = std::min(first + rows, batch_.segments[segment_].end);
+      add(done - first, end - first);
+      done = end;
+      CloseSegments(done);
+    }
+  }
+
+  // Votes whose weights and logits are given, or averaged over the rows of a group.
+  void AddVotes() {
+    size_t first = 0, rows = 0;
+    for (size_t row = 0; row < batch_.rows; ++row) {
+      const size_t vote = row / batch_.rows_per_vote;
+      if (vote == first + rows) {
+        first = vote;
+        rows = RowsOfBlock(first, batch_.votes(), kTileRows);
+        std::fill_n(weights_, rows * kPanel, 0.0f);
+        std::fill_n(vote_logits(), rows * kPanel, 0.0f);
+      }
+      AddToVote(row, vote - first);
+      if (row + 1 == (first + rows) * batch_.rows_per_vote) AddVoteBlock(first, rows);
+    }
+  }
+
+  void AddVoteBlock(size_t first, size_t rows) {
+    BlockTerms terms = PanelTerms();
+    int32_t limit[kTileRows];
+    for (size_t r = 0; r < rows; ++r) limit[r] = batch_.limit[(first + r) * batch_.rows_per_vote];
+    terms.rows = rows;
+    terms.limit = limit;
+    terms.weights = weights_;
+    terms.logits = vote_logits();
+    SetVotes(first, terms);
+    ForEachPiece(first, rows, [&](size_t from, size_t to) HWY_ATTR {
+      AddGivenRows<kTerm>(terms, from, to, sums_);
+    });
+  }
+
+  // Adds one query row's share of a vote: weights and logits, 0 where it sees nothing.
+  void AddToVote(size_t row, size_t slot) {
+    const D d;
+    const int32_t limit = batch_.limit[row];
+    if (static_cast<uint64_t>(limit) <= begin_) return;
+    const float* const products = given_ ? ReadGiven(row) : RowProducts(row);
+    const V share = hn::Set(d, 1.0f / static_cast<float>(batch_.rows_per_vote));
+    for (size_t t = 0; t < kPanel; t += kLanes) {
+      V weight, z;
+      if (given_) {
+        weight = hn::Load(d, row_weights_ + t);
+        z = hn::Load(d, products + t);
+      } else {
+        const V product = hn::Load(d, products + t);
+        weight = Exp2(hn::MulSub(product, hn::Set(d, task_.scale2), hn::Set(d, batch_.lse2[row])));
+        z = hn::Mul(product, hn::Set(d, input_.scale));
+      }
+      const auto visible = Visible(tokens_ + t, limit);
+      weight = hn::Mul(hn::IfThenElseZero(visible, weight), share);
+      z = hn::Mul(hn::IfThenElseZero(visible, z), share);
+      float* const weights = weights_ + slot * kPanel + t;
+      float* const logits = vote_logits() + slot * kPanel + t;
+      hn::Store(hn::Add(hn::Load(d, weights), weight), d, weights);
+      hn::Store(hn::Add(hn::Load(d, logits), z), d, logits);
+    }
+  }
+
+  // Reads A (and Z where it matters) of one row up to its limit.
+  const float* ReadGiven(size_t row) {
+    const size_t seen =
+        std::min<uint64_t>(count_, static_cast<uint64_t>(batch_.limit[row]) - begin_);
+    const auto read = [&](const TensorView& tensor, float* out) HWY_ATTR {
+      WidenStrided(tensor.At(batch_.tensor_row[row], batch_.query_head[row], begin_),
+                   tensor.elem_stride, tensor.dtype, seen, out);
+      std::fill(out + seen, out + kPanel, 0.0f);
+    };
+    read(input_.a, row_weights_);
+    if constexpr (kTerm == Term::kKey || kTerm == Term::kJoint) {
+      read(input_.z, row_logits_);
+    } else {
+      std::fill_n(row_logits_, kPanel, 0.0f);
+    }
+    return row_logits_;
+  }
+
+  // Products of one query row with the keys; computed block by block, so rows must come in order.
+  const float* RowProducts(size_t row) {
+    const size_t block = row / kTileRows * kTileRows;
+    // Blocks of the tail are smaller: find the one that holds the row.
+    size_t first = block;
+    while (row >= first + RowsOfBlock(first, batch_.rows, kTileRows)) {
+      first += RowsOfBlock(first, batch_.rows, kTileRows);
+    }
+    if (product_begin_ != begin_ || product_first_ != first) {
+      MultiplyPanel(batch_.q.data() + first * dk_, RowsOfBlock(first, batch_.rows, kTileRows),
+                    keys_, dk_, logits_);
+      product_begin_ = begin_;
+      product_first_ = first;
+    }
+    return logits_ + (row - first) * kPanel;
+  }
+
+  // Logits of votes; the tile of products holds those of rows.
+  float* vote_logits() { return vote_logits_; }
+
+  const ScoreTask& task_;
+  const AttentionInput& input_;
+  const RowBatch& batch_;
+  const size_t dk_, dv_, group_;
+  const bool given_;
+  float *pack_, *keys_, *values_, *logits_, *dots_, *weights_, *row_weights_, *row_logits_;
+  uint64_t begin_ = 0, product_begin_ = ~uint64_t{0};
+  size_t count_ = 0, segment_ = 0, product_first_ = 0;
+  bool all_good_ = false;
+  HWY_ALIGN float bad_keys_[kPanel];
+  HWY_ALIGN float bad_values_[kPanel];
+  HWY_ALIGN float value_norm_[kPanel];
+  HWY_ALIGN float vote_logits_[kTileFloats];
+  HWY_ALIGN int32_t tokens_[kPanel];
+  PanelSums sums_;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kvtriage
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

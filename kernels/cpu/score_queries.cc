@@ -1,0 +1,173 @@
+#include "kernels/cpu/score_queries.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/core/checked_math.h"
+#include "kernels/core/error.h"
+#include "kernels/cpu/score_statistics.h"
+#include "kernels/cpu/score_tokens.h"
+#include "kernels/cpu/score_window.h"
+
+namespace kvtriage {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634074;
+
+// Fixed sizes, so that no sum depends on the machine. Rows of a batch share one read of K and V.
+constexpr size_t kBatchRows = 512;
+// Tokens of one piece of second-pass work, about.
+constexpr size_t kRangeTokens = 1024;
+// First-pass parts: enough for many cores, few enough to keep their partial outputs small.
+constexpr size_t kMostParts = 16, kLeastPartTokens = 1024;
+// Floats of packed rows and partial outputs of the KV heads worked on at the same time.
+constexpr size_t kHeadFloats = size_t{16} << 20;
+
+// What one KV head needs while a batch of its rows is worked on.
+struct HeadWork {
+  GoodRows good;
+  RowBatch batch;
+  std::vector<PartStatistics> parts;
+  uint64_t usable = 0, skipped = 0;
+};
+
+class QueryScorer {
+ public:
+  QueryScorer(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result)
+      : request_(request),
+        team_(team),
+        result_(result),
+        tokens_(request.layer.sequence.rows),
+        window_(WindowOf(request)),
+        shape_(ScoreTileShape()),
+        two_pass_(request.input.source == AttentionSource::kQuery),
+        statistics_scratch_(static_cast<size_t>(team.threads())),
+        score_scratch_(static_cast<size_t>(team.threads())) {
+    const double scale2 = request.input.scale * kLog2E;
+    scale2_ = static_cast<float>(scale2);
+    // The first pass has used the rounded scale.
+    scale2_low_ = two_pass_ ? 0.0f : static_cast<float>(scale2 - scale2_);
+    // With PRE a batch must hold whole groups.
+    batch_rows_ = window_.averaged ? std::max<size_t>(1, kBatchRows / window_.group) * window_.group
+                                   : kBatchRows;
+    const size_t most = std::max(kLeastPartTokens, CeilDiv(tokens_, kMostParts));
+    part_tokens_ = CeilDiv(most, shape_.panel_tokens) * shape_.panel_tokens;
+    range_tokens_ = CeilDiv(kRangeTokens, shape_.panel_tokens) * shape_.panel_tokens;
+    pitch_ = NeedsOutputs(request.spec.scorer) ? OutputPitch(request.layer.v.layout.row_elems) : 0;
+  }
+
+  absl::Status Run() {
+    const uint32_t heads = request_.layer.k.layout.heads;
+    result_.lists = heads;
+    result_.scores.assign(heads * tokens_, 0.0f);
+    result_.mass.assign(heads * tokens_, 0.0f);
+    result_.usable_rows.assign(heads, 0);
+    if (tokens_ == 0) return absl::OkStatus();
+    const uint32_t at_once = HeadsAtOnce();
+    for (uint32_t first = 0; first < heads; first += at_once) {
+      ScoreHeads(first, std::min(at_once, heads - first));
+    }
+    for (uint32_t head = 0; head < heads; ++head) {
+      if (result_.usable_rows[head] == 0) {
+        return Error(ErrorReason::kNoUsableRow, "inputs", "no query row of this KV head can vote")
+            .Index(head);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  uint32_t HeadsAtOnce() const {
+    const size_t rows = std::min(batch_rows_, window_.group_rows());
+    const size_t parts = two_pass_ ? CeilDiv(tokens_, part_tokens_) : 0;
+    const size_t elems = request_.layer.k.layout.row_elems + request_.layer.v.layout.row_elems;
+    const size_t carry = rows < window_.group_rows() ? tokens_ : 0;
+    const size_t floats = rows * (2 * elems + (parts + 1) * (3 * pitch_ + 4)) + carry;
+    const size_t fit = std::max<size_t>(1, kHeadFloats / std::max<size_t>(1, floats));
+    return static_cast<uint32_t>(std::min<size_t>(fit, request_.layer.k.layout.heads));
+  }
+
+  void ScoreHeads(uint32_t first, uint32_t count) {
+    std::vector<HeadWork> work(count);
+    team_.Run(count, [&](size_t i, int) {
+      work[i].good = FindGoodRows(request_, first + static_cast<uint32_t>(i));
+    });
+    const size_t rows = window_.group_rows();
+    if (rows > batch_rows_) carry_.resize(count * tokens_);
+    for (size_t begin = 0; begin < rows; begin += batch_rows_) {
+      ScoreBatch(first, begin, std::min(rows, begin + batch_rows_), work);
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+      result_.usable_rows[first + i] = static_cast<uint32_t>(work[i].usable);
+      result_.skipped_rows += static_cast<uint32_t>(work[i].skipped);
+    }
+  }
+
+  void ScoreBatch(uint32_t first_head, size_t begin, size_t end, std::vector<HeadWork>& work) {
+    team_.Run(work.size(), [&](size_t i, int) {
+      GatherRows(request_, window_, first_head + static_cast<uint32_t>(i), work[i].good, begin, end,
+                 shape_.rows, work[i].batch);
+    });
+    if (two_pass_) FindStatistics(first_head, work);
+    for (HeadWork& head : work) {
+      head.usable += head.batch.usable;
+      head.skipped += head.batch.skipped;
+    }
+    const size_t ranges = CeilDiv(tokens_, range_tokens_);
+    team_.Run(work.size() * ranges, [&](size_t item, int worker) {
+      const size_t i = item / ranges, from = item % ranges * range_tokens_;
+      const size_t head = first_head + i;
+      ScoreTask task{request_, static_cast<uint32_t>(head), work[i].batch, scale2_, scale2_low_};
+      task.first_batch = begin == 0;
+      task.last_batch = end == window_.group_rows();
+      task.scores = result_.scores.data() + head * tokens_;
+      task.mass = result_.mass.data() + head * tokens_;
+      task.carry = carry_.empty() ? nullptr : carry_.data() + i * tokens_;
+      ScoreTokens(task, from, std::min<uint64_t>(tokens_, from + range_tokens_),
+                  score_scratch_[static_cast<size_t>(worker)]);
+    });
+  }
+
+  void FindStatistics(uint32_t first_head, std::vector<HeadWork>& work) {
+    const size_t parts = CeilDiv(tokens_, part_tokens_);
+    for (HeadWork& head : work) head.parts.resize(parts);
+    const bool values = ReadsValues(request_.spec.scorer);
+    team_.Run(work.size() * parts, [&](size_t item, int worker) {
+      HeadWork& head = work[item / parts];
+      const uint64_t from = item % parts * part_tokens_;
+      const uint64_t to = std::min<uint64_t>(tokens_, from + part_tokens_);
+      const StatisticsTask task{request_.layer, first_head + static_cast<uint32_t>(item / parts),
+                                head.batch,     values,
+                                pitch_ != 0,    scale2_};
+      CollectStatistics(task, from, to, statistics_scratch_[static_cast<size_t>(worker)],
+                        head.parts[item % parts]);
+    });
+    team_.Run(work.size(), [&](size_t i, int) {
+      HeadWork& head = work[i];
+      JoinStatistics(head.parts, head.batch.rows, pitch_, head.batch.statistics);
+      ApplyStatistics(request_.layer.v.layout.row_elems, shape_.rows, head.batch);
+    });
+  }
+
+  const ScoreRequest& request_;
+  ThreadTeam& team_;
+  ScoreResult& result_;
+  const uint64_t tokens_;
+  const Window window_;
+  const TileShape shape_;
+  const bool two_pass_;
+  float scale2_ = 0, scale2_low_ = 0;
+  size_t batch_rows_ = 0, part_tokens_ = 0, range_tokens_ = 0;
+  size_t pitch_ = 0;  // of outputs in the first pass; 0 when the scorer needs none
+  std::vector<StatisticsScratch> statistics_scratch_;
+  std::vector<ScoreScratch> score_scratch_;
+  std::vector<float> carry_;
+};
+
+}  // namespace
+
+absl::Status ScoreQueries(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
+  return QueryScorer(request, team, result).Run();
+}
+
+}  // namespace kvtriage

@@ -1,0 +1,239 @@
+#include "kernels/cpu/score_window.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/core/dtype.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/row_cursor.h"
+
+namespace kvtriage {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634074;
+
+bool RowIsFinite(const KvView& view, const std::byte* row) {
+  const ViewLayout& layout = view.layout;
+  for (uint64_t k = 0; k < layout.row_elems; ++k) {
+    if (!std::isfinite(LoadElement(row + k * layout.elem_stride, layout.dtype))) return false;
+  }
+  return true;
+}
+
+int64_t LimitOf(const ScoreRequest& request, const Window& window, size_t row) {
+  const AttentionInput& input = request.input;
+  const int64_t tokens = request.layer.sequence.rows;
+  const int64_t limit = input.row_limits.empty() ? tokens - static_cast<int64_t>(window.rows) +
+                                                       static_cast<int64_t>(row) + 1
+                                                 : input.row_limits[window.first_row + row];
+  return std::clamp<int64_t>(limit, 0, tokens);
+}
+
+// Copies one row of a tensor as float32; false when an element is not finite.
+bool LoadRow(const TensorView& tensor, uint64_t row, uint64_t head, float* out) {
+  const std::byte* at = tensor.At(row, head, 0);
+  if (tensor.dtype == DType::kF32 && tensor.elem_stride == sizeof(float)) {
+    std::memcpy(out, at, tensor.elems * sizeof(float));
+  } else {
+    for (uint64_t k = 0; k < tensor.elems; ++k, at += tensor.elem_stride) {
+      out[k] = LoadElement(at, tensor.dtype);
+    }
+  }
+  // A sum of x * 0 is 0 exactly when all x are finite.
+  float check = 0.0f;
+  for (uint64_t k = 0; k < tensor.elems; ++k) check += out[k] * 0.0f;
+  return check == 0.0f;
+}
+
+// Packs outputs [rows][pitch], averaged over each vote's rows, and takes their squares.
+void SetOutputs(const float* outputs, size_t elems, size_t pitch, size_t block_rows,
+                RowBatch& batch) {
+  std::vector<float> means(batch.votes() * elems);
+  batch.output_square.resize(batch.votes());
+  for (size_t vote = 0; vote < batch.votes(); ++vote) {
+    double square = 0;
+    for (size_t k = 0; k < elems; ++k) {
+      double sum = 0;
+      for (size_t r = 0; r < batch.rows_per_vote; ++r) {
+        sum += outputs[(vote * batch.rows_per_vote + r) * pitch + k];
+      }
+      const float mean = static_cast<float>(sum / static_cast<double>(batch.rows_per_vote));
+      means[vote * elems + k] = mean;
+      square += static_cast<double>(mean) * mean;
+    }
+    batch.output_square[vote] = static_cast<float>(square);
+  }
+  PackRowBlocks(means.data(), batch.votes(), elems, elems, block_rows,
+                batch.o.Reserve(batch.votes() * elems));
+}
+
+void PushLse(double lse2, RowBatch& batch) {
+  const float high = static_cast<float>(lse2);
+  batch.lse2.push_back(high);
+  batch.lse2_low.push_back(static_cast<float>(lse2 - high));
+}
+
+// Reads rows one after the other and keeps those that can vote.
+class RowCollector {
+ public:
+  RowCollector(const ScoreRequest& request, const GoodRows& good, RowBatch& batch)
+      : input_(request.input),
+        good_(good),
+        batch_(batch),
+        has_q_(input_.source != AttentionSource::kReady),
+        has_lse_(input_.source == AttentionSource::kQueryOutput),
+        has_o_(input_.source != AttentionSource::kQuery && input_.o),
+        needs_o_(has_o_ && NeedsOutputs(request.spec.scorer)) {}
+
+  bool needs_outputs() const { return needs_o_; }
+  const float* q() const { return q_.data(); }
+  const float* o() const { return o_.data(); }
+
+  // Takes the row, or returns false and leaves everything as it was.
+  bool Take(uint32_t head, uint32_t row, int64_t limit) {
+    if (limit <= static_cast<int64_t>(good_.first)) return false;
+    double lse2 = 0;
+    if (has_lse_) {
+      const double lse = LoadElement(input_.lse.At(row, head, 0), input_.lse.dtype);
+      if (!std::isfinite(lse)) return false;
+      lse2 = input_.lse_base == LseBase::k2 ? lse : lse * kLog2E;
+    }
+    const size_t q_size = batch_.rows * input_.q.elems, o_size = batch_.rows * input_.o.elems;
+    if (has_q_) {
+      q_.resize(q_size + input_.q.elems);
+      if (!LoadRow(input_.q, row, head, q_.data() + q_size)) return false;
+    }
+    if (has_o_) {
+      o_.resize((needs_o_ ? o_size : 0) + input_.o.elems);
+      if (!LoadRow(input_.o, row, head, o_.data() + o_.size() - input_.o.elems)) return false;
+    }
+    PushLse(lse2, batch_);
+    batch_.limit.push_back(static_cast<int32_t>(limit));
+    batch_.query_head.push_back(head);
+    batch_.tensor_row.push_back(row);
+    ++batch_.rows;
+    return true;
+  }
+
+  // Forgets the newest rows until `rows` are left.
+  void DropTo(size_t rows) {
+    batch_.rows = rows;
+    batch_.limit.resize(rows);
+    batch_.lse2.resize(rows);
+    batch_.lse2_low.resize(rows);
+    batch_.query_head.resize(rows);
+    batch_.tensor_row.resize(rows);
+  }
+
+ private:
+  const AttentionInput& input_;
+  const GoodRows& good_;
+  RowBatch& batch_;
+  const bool has_q_, has_lse_, has_o_, needs_o_;
+  std::vector<float> q_, o_;
+};
+
+}  // namespace
+
+Window WindowOf(const ScoreRequest& request) {
+  const AttentionInput& input = request.input;
+  const size_t supplied = input.source == AttentionSource::kReady ? input.a.rows : input.q.rows;
+  Window window;
+  window.rows = std::min<size_t>(request.window, supplied);
+  if (input.row_limits.empty()) {
+    window.rows = std::min<size_t>(window.rows, request.layer.sequence.rows);
+  }
+  window.first_row = supplied - window.rows;
+  window.group = request.layer.q_heads / request.layer.k.layout.heads;
+  window.averaged = request.spec.reduce == Reduce::kPre;
+  return window;
+}
+
+GoodRows FindGoodRows(const ScoreRequest& request, uint32_t kv_head) {
+  const LayerRows& layer = request.layer;
+  const bool keys = request.input.source != AttentionSource::kReady;
+  const bool values = ReadsValues(request.spec.scorer);
+  RowCursor key_rows(layer.k, layer.sequence, kv_head),
+      value_rows(layer.v, layer.sequence, kv_head);
+  const uint64_t tokens = layer.sequence.rows;
+  GoodRows good{tokens, tokens};
+  for (uint64_t p = 0; p < tokens; ++p) {
+    if (keys && !RowIsFinite(layer.k, key_rows.At(p))) continue;
+    if (values && !RowIsFinite(layer.v, value_rows.At(p))) continue;
+    if (good.first < tokens) {
+      good.second = p;
+      break;
+    }
+    good.first = p;
+  }
+  return good;
+}
+
+void GatherRows(const ScoreRequest& request, const Window& window, uint32_t kv_head,
+                const GoodRows& good, size_t begin, size_t end, size_t block_rows,
+                RowBatch& batch) {
+  batch.rows_per_vote = window.averaged ? window.group : 1;
+  RowCollector collector(request, good, batch);
+  collector.DropTo(0);
+  batch.segments.clear();
+  const size_t head0 = kv_head * window.group;
+  for (size_t n = begin; n < end; ++n) {
+    const size_t head = window.averaged ? n % window.group : n / window.rows;
+    const size_t row = window.averaged ? n / window.group : n % window.rows;
+    const bool taken = collector.Take(static_cast<uint32_t>(head0 + head),
+                                      static_cast<uint32_t>(window.first_row + row),
+                                      LimitOf(request, window, row));
+    if (window.averaged && !taken) {  // one head left out leaves the group out
+      n = (n / window.group + 1) * window.group - 1;
+      collector.DropTo(batch.rows / window.group * window.group);
+    }
+    if (!window.averaged && (n + 1 == end || row + 1 == window.rows)) {
+      batch.segments.push_back({batch.rows, row + 1 == window.rows});
+    }
+  }
+  if (window.averaged) batch.segments.push_back({batch.votes(), end == window.group_rows()});
+  batch.usable = static_cast<uint32_t>(batch.rows);
+  batch.skipped = static_cast<uint32_t>(end - begin - batch.rows);
+
+  batch.drop_weight.resize(batch.votes());
+  for (size_t vote = 0; vote < batch.votes(); ++vote) {
+    const uint64_t limit = static_cast<uint64_t>(batch.limit[vote * batch.rows_per_vote]);
+    batch.drop_weight[vote] = limit > good.second ? 1.0f : 0.0f;
+  }
+  batch.output_square.assign(batch.votes(), 0.0f);
+  batch.statistics.dominant.assign(batch.rows, -1);
+  if (request.input.source != AttentionSource::kReady) {
+    const size_t elems = request.input.q.elems;
+    PackRowBlocks(collector.q(), batch.rows, elems, elems, block_rows,
+                  batch.q.Reserve(batch.rows * elems));
+  }
+  if (collector.needs_outputs()) {
+    const size_t elems = request.input.o.elems;
+    SetOutputs(collector.o(), elems, elems, block_rows, batch);
+  }
+}
+
+void ApplyStatistics(size_t elems, size_t block_rows, RowBatch& batch) {
+  const RowStatistics& found = batch.statistics;
+  batch.lse2.clear();
+  batch.lse2_low.clear();
+  for (const double lse2 : found.lse2) PushLse(lse2, batch);
+  if (found.pitch != 0) {
+    SetOutputs(found.output.data(), elems, found.pitch, block_rows, batch);
+  }
+  for (size_t vote = 0; vote < batch.votes(); ++vote) {
+    const size_t first = vote * batch.rows_per_vote;
+    bool finite = std::isfinite(batch.output_square[vote]);
+    for (size_t r = first; r < first + batch.rows_per_vote; ++r) {
+      finite = finite && std::isfinite(found.lse2[r]);
+    }
+    if (finite) continue;
+    // Nothing is visible to the row any more, so it adds exactly nothing.
+    std::fill_n(batch.limit.begin() + static_cast<ptrdiff_t>(first), batch.rows_per_vote, 0);
+    batch.usable -= static_cast<uint32_t>(batch.rows_per_vote);
+    batch.skipped += static_cast<uint32_t>(batch.rows_per_vote);
+  }
+}
+
+}  // namespace kvtriage

@@ -1,0 +1,43 @@
+// Which tokens of a panel a query row sees.
+
+#if defined(KVTRIAGE_KERNELS_CPU_VISIBLE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVTRIAGE_KERNELS_CPU_VISIBLE_INL_H_
+#undef KVTRIAGE_KERNELS_CPU_VISIBLE_INL_H_
+#else
+#define KVTRIAGE_KERNELS_CPU_VISIBLE_INL_H_
+#endif
+
+#include <limits>
+
+#include "kernels/cpu/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvtriage {
+namespace HWY_NAMESPACE {
+
+// tokens[kPanel] = begin, begin + 1, ...; bad tokens get a number that no limit reaches. True when
+// there is no bad one.
+HWY_INLINE bool NumberTokens(uint64_t begin, const float* bad_keys, const float* bad_values,
+                             int32_t* tokens) {
+  bool good = true;
+  for (size_t lane = 0; lane < kPanel; ++lane) {
+    const bool lane_good = bad_keys[lane] + bad_values[lane] == 0.0f;
+    tokens[lane] =
+        lane_good ? static_cast<int32_t>(begin + lane) : std::numeric_limits<int32_t>::max();
+    good = good && lane_good;
+  }
+  return good;
+}
+
+// Mask of the kLanes tokens below the limit of a row.
+HWY_INLINE hn::Mask<D> Visible(const int32_t* tokens, int32_t limit) {
+  const D d;
+  const DI di;
+  return hn::RebindMask(d, hn::Lt(hn::Load(di, tokens), hn::Set(di, limit)));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kvtriage
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
