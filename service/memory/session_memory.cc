@@ -192,17 +192,19 @@ void SessionMemory::State::Retire(const UnregisterSpec& spec, std::optional<uint
                                   UnregisterDone done) {
   std::vector<std::shared_ptr<Region>> retired;
   std::shared_ptr<Wait> wait;
+  bool all_closed = false;
   {
     MutexLock lock(&mutex);
     wait = MoveToRetiring(spec, retired);
     wait->done = std::move(done);
-    if (!wait->open.empty()) waits.push_back(wait);
+    all_closed = wait->open.empty();
+    if (!all_closed) waits.push_back(wait);
   }
   for (const std::shared_ptr<Region>& region : retired) {
     if (observer != nullptr) observer->OnRetiring();
     Region::Retire(region);
   }
-  if (wait->open.empty()) {
+  if (all_closed) {
     mapper.Post([wait] { wait->done(wait->counts); });
   } else if (deadline_ms) {
     mapper.PostAfter(*deadline_ms, [self = shared_from_this(), wait] { self->OnDeadline(wait); });
