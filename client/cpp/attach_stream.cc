@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "client/cpp/grpc_channel.h"
 #include "client/cpp/local_error.h"
+#include "client/cpp/steady_time.h"
+#include "kernels/core/mutex.h"
 #include "kvtriage/v1/session.grpc.pb.h"
 
 namespace kvtriage::client {
@@ -36,9 +37,9 @@ class AttachStream::Reactor final
 
   // OK once the Welcome is there.
   absl::Status WaitWelcome(absl::Time deadline, const std::atomic<bool>& stop) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     while (!welcomed_ && !done_ && !stop.load() && absl::Now() < deadline) {
-      changed_.WaitWithDeadline(&mutex_, std::min(deadline, absl::Now() + kStopPoll));
+      changed_.WaitUntil(&mutex_, SteadyTime(std::min(deadline, absl::Now() + kStopPoll)));
     }
     if (welcomed_ && !done_) return absl::OkStatus();
     if (done_ && !status_.ok()) return status_;
@@ -49,7 +50,7 @@ class AttachStream::Reactor final
 
   void SayGoodbye() {
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       while (!hello_sent_ && !done_) changed_.Wait(&mutex_);
       if (!TakeHold()) return;
     }
@@ -60,31 +61,39 @@ class AttachStream::Reactor final
 
   void Cancel() { context_.TryCancel(); }
 
-  bool WaitDone(absl::Duration timeout) {
-    absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&done_), timeout);
+  void WaitDone(absl::Time deadline) {
+    const auto end = SteadyTime(deadline);
+    MutexLock lock(&mutex_);
+    while (!done_ && changed_.WaitUntil(&mutex_, end)) {
+    }
+  }
+
+  // For the destructor: gRPC still uses this object before.
+  void WaitDone() {
+    MutexLock lock(&mutex_);
+    while (!done_) changed_.Wait(&mutex_);
   }
 
   bool lost() const {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return lost_;
   }
 
   const v1::Welcome& welcome() const { return welcome_; }  // after WaitWelcome
 
   void OnWriteDone(bool) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     hello_sent_ = true;
-    changed_.SignalAll();
+    changed_.NotifyAll();
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) return EndOfStream();
     if (response_.has_welcome()) {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       if (!welcomed_) welcome_ = response_.welcome();
       welcomed_ = true;
-      changed_.SignalAll();
+      changed_.NotifyAll();
     } else if (response_.has_notice()) {
       events_.notice(response_.notice());
     }
@@ -92,17 +101,17 @@ class AttachStream::Reactor final
   }
 
   void OnDone(const grpc::Status& status) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     status_ = FromGrpc(status);
     done_ = true;
-    changed_.SignalAll();
+    changed_.NotifyAll();
   }
 
  private:
   void EndOfStream() {
     bool drop = false;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       lost_ = true;
       drop = TakeHold();
     }
@@ -117,8 +126,8 @@ class AttachStream::Reactor final
   AttachEvents events_;
   v1::AttachRequest request_;    // of the write in flight
   v1::AttachResponse response_;  // of the read in flight
-  mutable absl::Mutex mutex_;
-  absl::CondVar changed_;
+  mutable Mutex mutex_;
+  CondVar changed_;
   v1::Welcome welcome_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool held_ ABSL_GUARDED_BY(mutex_) = true;
@@ -132,7 +141,7 @@ AttachStream::AttachStream(std::unique_ptr<Reactor> reactor) : reactor_(std::mov
 
 AttachStream::~AttachStream() {
   reactor_->Cancel();  // a cancelled stream ends its read, which drops the hold
-  reactor_->WaitDone(absl::InfiniteDuration());
+  reactor_->WaitDone();
 }
 
 absl::StatusOr<std::unique_ptr<AttachStream>> AttachStream::Open(
@@ -152,7 +161,7 @@ bool AttachStream::lost() const { return reactor_->lost(); }
 
 void AttachStream::Goodbye(uint64_t timeout_ms) {
   reactor_->SayGoodbye();
-  reactor_->WaitDone(absl::Milliseconds(static_cast<int64_t>(timeout_ms)));
+  reactor_->WaitDone(absl::Now() + absl::Milliseconds(static_cast<int64_t>(timeout_ms)));
 }
 
 }  // namespace kvtriage::client

@@ -5,6 +5,7 @@
 
 #include "client/cpp/local_error.h"
 #include "client/cpp/register_memory.h"
+#include "client/cpp/steady_time.h"
 #include "kernels/core/status_macros.h"
 
 namespace kvtriage::client {
@@ -27,13 +28,13 @@ absl::Status NotAttached(const absl::Status& last_error) {
 Keeper::~Keeper() {
   stop_ = true;
   {
-    absl::MutexLock lock(&mutex_);
-    changed_.SignalAll();
+    MutexLock lock(&mutex_);
+    changed_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
   std::shared_ptr<Link> link;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     link = link_;
   }
   if (link != nullptr && !link->lost()) link->Goodbye(kGoodbyeMs);
@@ -53,21 +54,21 @@ absl::Status Keeper::Attach() {
     if (notice.kind() == v1::Notice::KIND_DEVICE_SICK) notices->device_sick = true;
   };
   events.lost = [this] {
-    absl::MutexLock lock(&mutex_);
-    changed_.SignalAll();
+    MutexLock lock(&mutex_);
+    changed_.NotifyAll();
   };
   KVTRIAGE_ASSIGN_OR_RETURN(std::shared_ptr<Link> link,
                             Link::Open(options_, std::move(events), stop_));
-  absl::MutexLock registering(&registration_mutex_);
+  MutexLock registering(&registration_mutex_);
   KVTRIAGE_RETURN_IF_ERROR(RegisterAll(*link, book_.All(), absl::Now() + kRegisterAgain));
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::erase_if(lost_links_, [](const std::shared_ptr<Link>& old) { return old->Quiet(); });
   if (link_ != nullptr) lost_links_.push_back(std::move(link_));
   link_ = std::move(link);
   notices_ = std::move(notices);
   ++attachments_;
   last_error_ = absl::OkStatus();
-  changed_.SignalAll();
+  changed_.NotifyAll();
   return absl::OkStatus();
 }
 
@@ -77,41 +78,43 @@ void Keeper::Run() {
          pause = std::min(2 * pause, kLongestPause)) {
       const absl::Status status = Attach();
       if (status.ok()) break;
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       last_error_ = status;
     }
   }
 }
 
 bool Keeper::WaitLost() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   while (!stop_ && !link_->lost()) changed_.Wait(&mutex_);
   return !stop_;
 }
 
 bool Keeper::Pause(absl::Duration duration) {
-  const absl::Time end = absl::Now() + duration;
-  absl::MutexLock lock(&mutex_);
-  while (!stop_ && absl::Now() < end) changed_.WaitWithDeadline(&mutex_, end);
+  const auto end = SteadyTime(absl::Now() + duration);
+  MutexLock lock(&mutex_);
+  while (!stop_ && changed_.WaitUntil(&mutex_, end)) {
+  }
   return !stop_;
 }
 
 absl::StatusOr<std::shared_ptr<Link>> Keeper::Current() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (link_ == nullptr || link_->lost()) return NotAttached(last_error_);
   return link_;
 }
 
 bool Keeper::WaitAlive(absl::Time deadline) const {
-  absl::MutexLock lock(&mutex_);
+  const auto end = SteadyTime(deadline);
+  MutexLock lock(&mutex_);
   while (link_ == nullptr || link_->lost()) {
-    if (changed_.WaitWithDeadline(&mutex_, deadline) && absl::Now() >= deadline) return false;
+    if (!changed_.WaitUntil(&mutex_, end)) return link_ != nullptr && !link_->lost();
   }
   return true;
 }
 
 SessionState Keeper::state() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   SessionState state;
   state.attachments = attachments_;
   state.last_error = last_error_;
@@ -130,7 +133,7 @@ SessionState Keeper::state() const {
 bool Keeper::WaitLostQuiet(absl::Time deadline) const {
   std::vector<std::shared_ptr<Link>> links;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     links = lost_links_;
     if (link_ != nullptr && link_->lost()) links.push_back(link_);
   }
@@ -139,13 +142,13 @@ bool Keeper::WaitLostQuiet(absl::Time deadline) const {
 }
 
 uint64_t Keeper::Quarantine(std::shared_ptr<Link> link) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   quarantined_.emplace(next_ticket_, std::move(link));
   return next_ticket_++;
 }
 
 bool Keeper::Quiet(uint64_t ticket) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto it = quarantined_.find(ticket);
   return it == quarantined_.end() || it->second->Quiet();
 }

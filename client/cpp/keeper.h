@@ -13,10 +13,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cpp/link.h"
 #include "client/cpp/memory_book.h"
+#include "kernels/core/mutex.h"
 #include "kvtriage/session.h"
 
 namespace kvtriage::client {
@@ -39,7 +39,7 @@ class Keeper {
 
   // Held by whoever changes what is lent, over the calls that do it: so that what a new attachment
   // registers and what the book holds cannot drift apart.
-  absl::Mutex& registration_mutex() { return registration_mutex_; }
+  Mutex& registration_mutex() { return registration_mutex_; }
 
   // Waits until no session that was lost can store anything any more.
   bool WaitLostQuiet(absl::Time deadline) const;
@@ -61,9 +61,9 @@ class Keeper {
 
   const ConnectOptions options_;
   MemoryBook book_;
-  absl::Mutex registration_mutex_;  // before mutex_
-  mutable absl::Mutex mutex_;
-  mutable absl::CondVar changed_;
+  Mutex registration_mutex_;  // before mutex_
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
   std::atomic<bool> stop_{false};
   std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Notices> notices_ ABSL_GUARDED_BY(mutex_);

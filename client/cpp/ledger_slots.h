@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/cpp/steady_time.h"
+#include "kernels/core/mutex.h"
 
 namespace kvtriage::client {
 
@@ -39,27 +40,27 @@ class LedgerSlots {
 
   // Waits for a free slot; nothing after `deadline`.
   std::optional<Lease> Acquire(absl::Time deadline) {
-    const auto free_slot = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      for (const bool busy : busy_) {
-        if (!busy) return true;
+    const auto end = SteadyTime(deadline);
+    MutexLock lock(&mutex_);
+    while (true) {
+      for (uint32_t slot = 0; slot < busy_.size(); ++slot) {
+        if (busy_[slot]) continue;
+        busy_[slot] = true;
+        return Lease(this, slot);
       }
-      return false;
-    };
-    absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&free_slot), deadline)) return std::nullopt;
-    uint32_t slot = 0;
-    while (busy_[slot]) ++slot;
-    busy_[slot] = true;
-    return Lease(this, slot);
+      if (!freed_.WaitUntil(&mutex_, end)) return std::nullopt;
+    }
   }
 
  private:
   void Release(uint32_t slot) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     busy_[slot] = false;
+    freed_.NotifyOne();
   }
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  CondVar freed_;
   std::vector<bool> busy_ ABSL_GUARDED_BY(mutex_);
 };
 

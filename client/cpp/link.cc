@@ -83,7 +83,7 @@ bool Link::WaitQuiet(absl::Time deadline) const {
 }
 
 absl::StatusOr<std::vector<uint64_t>> Link::Offer(std::span<const int> fds) {
-  absl::MutexLock lock(&offer_mutex_);
+  MutexLock lock(&offer_mutex_);
   FdSocketClient& current = spare_.has_value() ? *spare_ : fd_socket_;
   absl::StatusOr<std::vector<uint64_t>> tickets = current.Offer(fds);
   const auto details = GetErrorDetails(tickets.status());

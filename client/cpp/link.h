@@ -13,7 +13,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cpp/attach_stream.h"
 #include "client/cpp/fd_socket_client.h"
@@ -23,6 +22,7 @@
 #include "client/cpp/memory_ids.h"
 #include "client/cpp/server_life.h"
 #include "client/cpp/transport.h"
+#include "kernels/core/mutex.h"
 #include "kvtriage/session.h"
 
 namespace kvtriage::client {
@@ -73,8 +73,7 @@ class Link {
   ServerLife life_;
   LedgerSlots slots_;
   MemoryIds ids_;
-  absl::Mutex
-      offer_mutex_;  // one exchange at a time; held over it, so nothing urgent may wait for it
+  Mutex offer_mutex_;  // one exchange at a time; held over it, so nothing urgent may wait for it
   std::optional<FdSocketClient> spare_ ABSL_GUARDED_BY(offer_mutex_);
 };
 

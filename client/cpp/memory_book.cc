@@ -33,7 +33,7 @@ MemoryBook::MemoryBook() : next_handle_(kFirstHandle) {}
 absl::StatusOr<Lot> MemoryBook::Prepare(const std::vector<RegionSpec>& regions,
                                         const std::vector<CacheSpec>& caches) {
   Lot lot;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (const RegionSpec& spec : regions) {
     auto fd = std::make_shared<OwnedFd>(fcntl(spec.fd, F_DUPFD_CLOEXEC, 0));
     if (!fd->valid()) {
@@ -50,7 +50,7 @@ absl::StatusOr<Lot> MemoryBook::Prepare(const std::vector<RegionSpec>& regions,
 }
 
 void MemoryBook::Enter(Lot lot) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (LentCache& cache : lot.caches) {
     ForEachRegion(cache.spec, [&](Region& region) {
       const uint64_t index = region.handle - 1;
@@ -78,12 +78,12 @@ Lot MemoryBook::FindLocked(const std::vector<Region>& regions,
 }
 
 Lot MemoryBook::Find(const std::vector<Region>& regions, const std::vector<Cache>& caches) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return FindLocked(regions, caches);
 }
 
 Lot MemoryBook::Remove(const std::vector<Region>& regions, const std::vector<Cache>& caches) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Lot lot = FindLocked(regions, caches);
   for (const LentRegion& region : lot.regions) regions_.erase(region.region.handle);
   for (const LentCache& cache : lot.caches) caches_.erase(cache.cache.handle);
@@ -91,7 +91,7 @@ Lot MemoryBook::Remove(const std::vector<Region>& regions, const std::vector<Cac
 }
 
 Lot MemoryBook::All() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Lot lot;
   for (const auto& [handle, region] : regions_) lot.regions.push_back(region);
   for (const auto& [handle, cache] : caches_) lot.caches.push_back(cache);
@@ -99,7 +99,7 @@ Lot MemoryBook::All() const {
 }
 
 std::optional<CacheSpec> MemoryBook::SpecOf(Cache cache) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto it = caches_.find(cache.handle);
   if (it == caches_.end()) return std::nullopt;
   return it->second.spec;

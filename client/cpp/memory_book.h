@@ -11,8 +11,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "client/cpp/owned_fd.h"
+#include "kernels/core/mutex.h"
 #include "kvtriage/cache_description.h"
 
 namespace kvtriage::client {
@@ -58,7 +58,7 @@ class MemoryBook {
   Lot FindLocked(const std::vector<Region>& regions, const std::vector<Cache>& caches) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   uint64_t next_handle_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, LentRegion> regions_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, LentCache> caches_ ABSL_GUARDED_BY(mutex_);

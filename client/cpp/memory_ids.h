@@ -6,7 +6,7 @@
 #include <map>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "kernels/core/mutex.h"
 #include "kvtriage/cache_description.h"
 
 namespace kvtriage::client {
@@ -34,7 +34,7 @@ class MemoryIds {
   using Map = std::map<uint64_t, uint64_t>;
 
   void Put(Map& map, uint64_t handle, uint64_t id) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (id == 0) {
       map.erase(handle);
     } else {
@@ -42,19 +42,19 @@ class MemoryIds {
     }
   }
   uint64_t Get(const Map& map, uint64_t handle) const {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto found = map.find(handle);
     return found == map.end() ? 0 : found->second;
   }
   uint64_t Reverse(const Map& map, uint64_t id) const {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (const auto& [handle, known] : map) {
       if (known == id) return handle;
     }
     return 0;
   }
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   Map regions_, caches_;  // guarded by mutex_, through the three functions above
 };
 

@@ -12,6 +12,7 @@
 #include "client/cpp/register_memory.h"
 #include "client/cpp/retry.h"
 #include "client/cpp/server_info_proto.h"
+#include "kernels/core/mutex.h"
 #include "kernels/core/status_macros.h"
 
 namespace kvtriage::client {
@@ -73,7 +74,7 @@ absl::StatusOr<Registered> Session::Register(const Registration& what, const Cal
     return BadArgument("more than 32 regions in one call");
   KVTRIAGE_RETURN_IF_ERROR(impl_->Current().status());
   Keeper& keeper = impl_->keeper;
-  absl::MutexLock registering(&keeper.registration_mutex());
+  MutexLock registering(&keeper.registration_mutex());
   KVTRIAGE_ASSIGN_OR_RETURN(const std::shared_ptr<Link> link, impl_->Current());
   KVTRIAGE_ASSIGN_OR_RETURN(Lot lot, keeper.book().Prepare(what.regions, what.caches));
   KVTRIAGE_RETURN_IF_ERROR(RegisterLot(*link, lot, true, options.retry, DeadlineOf(options)));
@@ -97,7 +98,7 @@ absl::Status UnregisterOverLink(Link& link, const Lot& lot, absl::Time deadline)
 
 absl::Status UnregisterLot(Keeper& keeper, const std::vector<Region>& regions,
                            const std::vector<Cache>& caches, absl::Time deadline) {
-  absl::MutexLock registering(&keeper.registration_mutex());
+  MutexLock registering(&keeper.registration_mutex());
   const Lot lot = keeper.book().Find(regions, caches);
   const absl::StatusOr<std::shared_ptr<Link>> link = keeper.Current();
   if (link.ok() && !(lot.regions.empty() && lot.caches.empty())) {

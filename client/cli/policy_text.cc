@@ -1,0 +1,132 @@
+#include "client/cli/policy_text.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace kvtriage::cli {
+namespace {
+
+using client::PolicyParts;
+using Json = nlohmann::ordered_json;
+
+constexpr char kAbsent[] = "-";
+
+std::string ScorerWord(const client::Scorer& scorer) {
+  using Kind = client::Scorer::Kind;
+  switch (scorer.kind) {
+    case Kind::kAttention:
+      return "attention";
+    case Kind::kObcValue:
+      return "obc-value";
+    case Kind::kObcKey:
+      return "obc-key";
+    case Kind::kObcJoint:
+      return "obc-joint";
+    case Kind::kDrop:
+      return "drop";
+    case Kind::kVatp:
+      return "vatp";
+    case Kind::kRecency:
+      return "recency";
+    case Kind::kRandom:
+      return "random";
+  }
+  return kAbsent;
+}
+
+std::string ReduceWord(client::Reduce reduce) {
+  switch (reduce) {
+    case client::Reduce::kSum:
+      return "sum";
+    case client::Reduce::kMean:
+      return "mean";
+    case client::Reduce::kMax:
+      return "max";
+    case client::Reduce::kPre:
+      return "pre";
+    case client::Reduce::kUnspecified:
+      break;
+  }
+  return kAbsent;
+}
+
+std::string PoolWord(const client::Pool& pool) {
+  switch (pool.kind) {
+    case client::Pool::Kind::kNone:
+      return "none";
+    case client::Pool::Kind::kAvg:
+      return absl::StrCat("avg ", pool.kernel);
+    case client::Pool::Kind::kMax:
+      return absl::StrCat("max ", pool.kernel);
+    case client::Pool::Kind::kUnspecified:
+      break;
+  }
+  return kAbsent;
+}
+
+std::string GranularityWord(client::Granularity granularity) {
+  switch (granularity) {
+    case client::Granularity::kPerHead:
+      return "head";
+    case client::Granularity::kPerLayer:
+      return "layer";
+    case client::Granularity::kPerSequence:
+      return "sequence";
+    case client::Granularity::kUnspecified:
+      break;
+  }
+  return kAbsent;
+}
+
+std::string ProtectWords(const client::Protect& protect) {
+  std::string text = absl::StrCat(protect.sinks, " first, ", protect.recent, " newest");
+  if (protect.recent_share > 0)
+    absl::StrAppend(&text, " or ", protect.recent_share, " of the budget");
+  return text;
+}
+
+std::string WindowWord(const client::Window& window) {
+  return window.all ? "all" : absl::StrCat("last ", window.last);
+}
+
+std::string HeadsWord(const PolicyParts& parts) {
+  const bool adaptive = parts.budget.has_value() && parts.budget->adaptive_alpha.has_value();
+  return adaptive ? absl::StrCat("adaptive ", *parts.budget->adaptive_alpha) : "uniform";
+}
+
+}  // namespace
+
+std::vector<std::string> PolicyColumns() {
+  return {"policy", "scorer", "window", "reduce", "pool", "protect", "heads", "a set per"};
+}
+
+std::vector<std::string> PolicyCells(const client::Policy& policy) {
+  const PolicyParts& parts = policy.parts;
+  return {policy.name,
+          parts.scorer ? ScorerWord(*parts.scorer) : kAbsent,
+          parts.window ? WindowWord(*parts.window) : kAbsent,
+          parts.reduce ? ReduceWord(*parts.reduce) : kAbsent,
+          parts.pool ? PoolWord(*parts.pool) : kAbsent,
+          parts.protect ? ProtectWords(*parts.protect) : kAbsent,
+          HeadsWord(parts),
+          parts.granularity ? GranularityWord(*parts.granularity) : kAbsent};
+}
+
+nlohmann::ordered_json PolicyJson(const client::Policy& policy) {
+  const PolicyParts& parts = policy.parts;
+  Json json = {{"name", policy.name}};
+  json["scorer"] = parts.scorer ? Json(ScorerWord(*parts.scorer)) : Json();
+  json["window"] = parts.window ? Json(WindowWord(*parts.window)) : Json();
+  json["reduce"] = parts.reduce ? Json(ReduceWord(*parts.reduce)) : Json();
+  json["pool"] = parts.pool ? Json(PoolWord(*parts.pool)) : Json();
+  json["protect"] = Json();
+  if (parts.protect) {
+    json["protect"] = {{"sinks", parts.protect->sinks},
+                       {"recent", parts.protect->recent},
+                       {"recent_share", parts.protect->recent_share}};
+  }
+  json["heads"] = HeadsWord(parts);
+  json["granularity"] = parts.granularity ? Json(GranularityWord(*parts.granularity)) : Json();
+  return json;
+}
+
+}  // namespace kvtriage::cli
