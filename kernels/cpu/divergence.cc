@@ -1,0 +1,200 @@
+#include "kernels/cpu/divergence.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "hwy/cache_control.h"
+#include "kernels/core/checked_math.h"
+#include "kernels/cpu/row_cursor.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/divergence.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.
+#include "kernels/cpu/widen-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvtriage {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr size_t kSumLanes = 32;
+constexpr size_t kSums = kSumLanes / kLanes;
+
+template <DType kType>
+HWY_INLINE V LoadLanes(const std::byte* from) {
+  const D d;
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(d, LoadElement(from, kType));
+#else
+  if constexpr (kType == DType::kF16) return WidenF16(from);
+  if constexpr (kType == DType::kBF16) return WidenBF16(from);
+  return hn::LoadU(d, reinterpret_cast<const float*>(from));
+#endif
+}
+
+// Sums of one row. No fused operations: targets without them have to give the same bits.
+template <bool kRelative>
+struct RowSums {
+  V difference[kSums], old[kSums];
+
+  HWY_INLINE RowSums() {
+    const D d;
+    for (size_t i = 0; i < kSums; ++i) difference[i] = old[i] = hn::Zero(d);
+  }
+
+  // The next kSumLanes elements.
+  template <DType kFresh, DType kCached>
+  HWY_INLINE void Add(const std::byte* fresh, const std::byte* cached) {
+    for (size_t i = 0; i < kSums; ++i) {
+      const V x = LoadLanes<kFresh>(fresh + i * kLanes * ElementBytes(kFresh));
+      const V y = LoadLanes<kCached>(cached + i * kLanes * ElementBytes(kCached));
+      const V change = hn::Sub(x, y);
+      difference[i] = hn::Add(difference[i], hn::Mul(change, change));
+      if constexpr (kRelative) old[i] = hn::Add(old[i], hn::Mul(y, y));
+    }
+  }
+
+  HWY_INLINE float Finish() const {
+    const float total = Join(difference);
+    return kRelative ? total / (Join(old) + 1e-6f) : total;
+  }
+
+ private:
+  static HWY_INLINE float Join(const V* sums) {
+    const D d;
+    HWY_ALIGN float lanes[kSumLanes];
+    for (size_t i = 0; i < kSums; ++i) hn::Store(sums[i], d, lanes + i * kLanes);
+    for (size_t half = kSumLanes / 2; half > 0; half /= 2) {
+      for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+    }
+    return lanes[0];
+  }
+};
+
+// `count` <= kSumLanes elements from any strides; elements past the end are 0 on both sides.
+template <bool kRelative>
+HWY_INLINE void AddStaged(const std::byte* fresh, const ViewLayout& fresh_layout,
+                          const std::byte* cached, const ViewLayout& cached_layout, size_t count,
+                          RowSums<kRelative>& sums) {
+  HWY_ALIGN float x[kSumLanes] = {}, y[kSumLanes] = {};
+  WidenStrided(fresh, fresh_layout.elem_stride, fresh_layout.dtype, count, x);
+  WidenStrided(cached, cached_layout.elem_stride, cached_layout.dtype, count, y);
+  sums.template Add<DType::kF32, DType::kF32>(reinterpret_cast<const std::byte*>(x),
+                                              reinterpret_cast<const std::byte*>(y));
+}
+
+template <DType kFresh, DType kCached, bool kRelative>
+HWY_INLINE float DivergeRow(const std::byte* fresh, const ViewLayout& fresh_layout,
+                            const std::byte* cached, const ViewLayout& cached_layout) {
+  const bool direct = fresh_layout.contiguous_rows() && cached_layout.contiguous_rows();
+  const size_t elems = fresh_layout.row_elems;
+  RowSums<kRelative> sums;
+  for (uint32_t head = 0; head < fresh_layout.heads; ++head) {
+    size_t e = 0;
+    for (; direct && e + kSumLanes <= elems; e += kSumLanes) {
+      sums.template Add<kFresh, kCached>(fresh + e * ElementBytes(kFresh),
+                                         cached + e * ElementBytes(kCached));
+    }
+    for (; e < elems; e += kSumLanes) {
+      AddStaged(fresh + e * fresh_layout.elem_stride, fresh_layout,
+                cached + e * cached_layout.elem_stride, cached_layout,
+                std::min(kSumLanes, elems - e), sums);
+    }
+    fresh += fresh_layout.head_stride;
+    cached += cached_layout.head_stride;
+  }
+  return sums.Finish();
+}
+
+template <DType kFresh, DType kCached>
+float DivergeOne(const std::byte* fresh, const ViewLayout& fresh_layout, const std::byte* cached,
+                 const ViewLayout& cached_layout, bool relative) {
+  return relative ? DivergeRow<kFresh, kCached, true>(fresh, fresh_layout, cached, cached_layout)
+                  : DivergeRow<kFresh, kCached, false>(fresh, fresh_layout, cached, cached_layout);
+}
+
+template <DType kFresh>
+float DivergeFrom(const std::byte* fresh, const ViewLayout& fresh_layout, const std::byte* cached,
+                  const ViewLayout& cached_layout, bool relative) {
+  switch (cached_layout.dtype) {
+    case DType::kF16:
+      return DivergeOne<kFresh, DType::kF16>(fresh, fresh_layout, cached, cached_layout, relative);
+    case DType::kBF16:
+      return DivergeOne<kFresh, DType::kBF16>(fresh, fresh_layout, cached, cached_layout, relative);
+    default:
+      return DivergeOne<kFresh, DType::kF32>(fresh, fresh_layout, cached, cached_layout, relative);
+  }
+}
+
+// One row, all heads.
+float DivergeAny(const std::byte* fresh, const ViewLayout& fresh_layout, const std::byte* cached,
+                 const ViewLayout& cached_layout, bool relative) {
+  switch (fresh_layout.dtype) {
+    case DType::kF16:
+      return DivergeFrom<DType::kF16>(fresh, fresh_layout, cached, cached_layout, relative);
+    case DType::kBF16:
+      return DivergeFrom<DType::kBF16>(fresh, fresh_layout, cached, cached_layout, relative);
+    default:
+      return DivergeFrom<DType::kF32>(fresh, fresh_layout, cached, cached_layout, relative);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace kvtriage
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvtriage {
+
+HWY_EXPORT(DivergeAny);
+
+namespace {
+
+constexpr size_t kChunkRows = 64;
+constexpr uint64_t kAheadBytes = 4096;
+
+void PrefetchRow(const std::byte* row, const ViewLayout& layout) {
+  // Strided elements would take a prefetch each; their lines are shared with the rows before.
+  if (!layout.contiguous_rows()) return;
+  for (uint32_t head = 0; head < layout.heads; ++head, row += layout.head_stride) {
+    for (uint64_t b = 0; b < layout.row_bytes(); b += 64) hwy::Prefetch(row + b);
+  }
+}
+
+void DivergeChunk(const DivergenceRequest& request, size_t begin, size_t end, float* divergence) {
+  const DivergenceRows& fresh = request.fresh;
+  const DivergenceRows& cached = request.cached;
+  const ViewLayout& layout = fresh.view.layout;
+  const bool relative = request.metric == DivergenceMetric::kRelative;
+  RowCursor fresh_rows(fresh.view, fresh.sequence, 0), cached_rows(cached.view, cached.sequence, 0);
+  RowCursor fresh_ahead = fresh_rows, cached_ahead = cached_rows;
+  const size_t ahead =
+      std::clamp<uint64_t>(kAheadBytes / (layout.row_bytes() * layout.heads), 1, 16);
+  for (size_t i = begin; i < end; ++i) {
+    if (i + ahead < end) {
+      const uint64_t next = static_cast<uint64_t>(request.rows[i + ahead]);
+      PrefetchRow(fresh_ahead.At(next - fresh.first_row), layout);
+      PrefetchRow(cached_ahead.At(next - cached.first_row), cached.view.layout);
+    }
+    const uint64_t row = static_cast<uint64_t>(request.rows[i]);
+    divergence[i] = HWY_DYNAMIC_DISPATCH(DivergeAny)(fresh_rows.At(row - fresh.first_row), layout,
+                                                     cached_rows.At(row - cached.first_row),
+                                                     cached.view.layout, relative);
+  }
+}
+
+}  // namespace
+
+void DivergeRows(const DivergenceRequest& request, ThreadTeam& team, DivergenceResult& result) {
+  const size_t rows = request.rows.size();
+  result.divergence.resize(rows);
+  team.Run(CeilDiv(rows, kChunkRows), [&](size_t chunk, int) {
+    const size_t begin = chunk * kChunkRows;
+    DivergeChunk(request, begin, std::min(begin + kChunkRows, rows), result.divergence.data());
+  });
+}
+
+}  // namespace kvtriage
+#endif  // HWY_ONCE
