@@ -1,0 +1,170 @@
+// The kvtriage program and the example, as a user runs them.
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/service_process.h"
+
+namespace kvtriage {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kCli[] = KVTRIAGE_BIN_DIR "/kvtriage";
+constexpr char kServiceProgram[] = KVTRIAGE_BIN_DIR "/kvtriaged";
+
+struct Ran {
+  int exit = -1;
+  std::string out, error;
+  Json json() const { return Json::parse(out, nullptr, false); }
+};
+
+Ran Run(const std::string& program, std::vector<std::string> arguments,
+        std::vector<std::string> environment = {}) {
+  const auto child =
+      ChildProcess::Start(program, {std::move(arguments), std::move(environment), "", ""});
+  if (child == nullptr) return {};
+  const int exit = child->WaitExit(60'000).value_or(-1);
+  return {exit, child->Output(), child->ErrorOutput()};
+}
+
+// The state of each doctor step, in order.
+std::vector<std::string> States(const Json& report) {
+  std::vector<std::string> states;
+  for (const Json& step : report["steps"]) states.push_back(step["state"]);
+  return states;
+}
+
+TEST(Cli, SaysHowItIsUsed) {
+  const Ran nothing = Run(kCli, {});
+  EXPECT_EQ(nothing.exit, 2);
+  EXPECT_NE(nothing.error.find("doctor"), std::string::npos);
+  EXPECT_EQ(Run(kCli, {"--help"}).exit, 0);
+  EXPECT_EQ(Run(kCli, {"--version"}).out, "kvtriage " KVTRIAGE_VERSION "\n");
+  const Ran unknown = Run(kCli, {"frobnicate"});
+  EXPECT_EQ(unknown.exit, 2);
+  EXPECT_NE(unknown.error.find("frobnicate"), std::string::npos);
+  for (const char* command : {"info", "policies", "compress", "hkvd", "doctor"}) {
+    const Ran help = Run(kCli, {command, "--help"});
+    EXPECT_EQ(help.exit, 0) << command;
+    EXPECT_NE(help.out.find("--endpoint"), std::string::npos) << command;
+    EXPECT_EQ(Run(kCli, {command, "--no-such-flag"}).exit, 2) << command;
+  }
+}
+
+class CliWithService : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(service_.Start()); }
+  Ran Cli(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--endpoint", service_.endpoint()});
+    return Run(kCli, std::move(arguments));
+  }
+  ServiceProcess service_{kServiceProgram};
+};
+
+TEST_F(CliWithService, InfoDescribesTheService) {
+  const Ran text = Cli({"info"});
+  EXPECT_EQ(text.exit, 0) << text.error;
+  EXPECT_EQ(text.error, "");
+  EXPECT_NE(text.out.find(service_.endpoint()), std::string::npos);
+  EXPECT_NE(text.out.find("max_request_bytes"), std::string::npos);
+  const Ran json = Cli({"info", "--json"});
+  EXPECT_EQ(json.exit, 0);
+  EXPECT_EQ(json.json()["limits"]["max_in_flight"], 4);
+  EXPECT_EQ(json.json()["devices"][0]["kind"], "cpu");
+  EXPECT_EQ(json.json()["draining"], false);
+}
+
+TEST_F(CliWithService, PoliciesListsEveryNameInItsParts) {
+  const Ran json = Cli({"policies", "--json"});
+  ASSERT_EQ(json.exit, 0) << json.error;
+  const Json policies = json.json()["policies"];
+  ASSERT_EQ(policies.size(), 22u);
+  EXPECT_EQ(policies[0]["name"], "streaming");
+  EXPECT_EQ(policies[0]["scorer"], "recency");
+  EXPECT_EQ(policies[0]["protect"]["sinks"], 4);
+  EXPECT_TRUE(policies[0]["window"].is_null());
+  const Ran text = Cli({"policies"});
+  EXPECT_NE(text.out.find("adakv+obc-joint"), std::string::npos);
+  EXPECT_NE(text.out.find("adaptive 0.2"), std::string::npos);
+}
+
+TEST_F(CliWithService, DoctorFindsAHealthyServiceHealthy) {
+  const Ran json = Cli({"doctor", "--json"});
+  EXPECT_EQ(json.exit, 0) << json.out << json.error;
+  EXPECT_EQ(json.json()["ok"], true);
+  EXPECT_EQ(States(json.json()), std::vector<std::string>(5, "ok")) << json.out;
+  EXPECT_TRUE(json.json()["warnings"].empty());
+  const Ran text = Cli({"doctor"});
+  EXPECT_EQ(text.exit, 0);
+  EXPECT_NE(text.out.find("host memory  ok"), std::string::npos) << text.out;
+  EXPECT_EQ(service_.Metric("kvtriage_mapped_bytes"), 0);  // it takes everything back
+}
+
+TEST_F(CliWithService, TheExampleRuns) {
+  const Ran ran = Run(KVTRIAGE_BIN_DIR "/kvtriage_example", {service_.endpoint()});
+  EXPECT_EQ(ran.exit, 0) << ran.error;
+  EXPECT_TRUE(ran.out.starts_with("applied\n32 tokens, 12 rows now, next position 32\n"))
+      << ran.out;
+  EXPECT_NE(ran.out.find("layer 1 head 1 kept:"), std::string::npos);
+}
+
+TEST(Doctor, NamesTheSocketThatIsMissing) {
+  const TempDir directory;
+  const Ran ran = Run(kCli, {"doctor", "--json", "--endpoint", directory.File("none.sock")});
+  EXPECT_EQ(ran.exit, 1);
+  const Json report = ran.json();
+  EXPECT_EQ(report["steps"][0]["word"], "socket_missing");
+  EXPECT_NE(std::string(report["steps"][0]["text"]).find("none.sock"), std::string::npos);
+  EXPECT_EQ(States(report),
+            (std::vector<std::string>{"failed", "not run", "not run", "not run", "not run"}));
+  EXPECT_EQ(Run(kCli, {"doctor", "--timeout", "0"}).exit, 2);
+  EXPECT_EQ(Run(kCli, {"doctor", "--timeout", "soon"}).exit, 2);
+}
+
+// A listener that says nothing: the step ends by its limit.
+TEST(Doctor, KnowsAStrangerFromAService) {
+  const TempDir directory;
+  const std::string path = directory.File("other.sock");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  const Ran ran = Run(kCli, {"doctor", "--json", "--timeout", "2", "--endpoint", path});
+  close(listener);
+  EXPECT_EQ(ran.exit, 1);
+  EXPECT_EQ(ran.json()["steps"][0]["word"], "not_kvtriage") << ran.out;
+  EXPECT_LT(ran.json()["steps"][0]["milliseconds"], 4000);
+}
+
+TEST(Doctor, AServiceThatDiesInTheTriageIsAFailedStep) {
+  ServiceProcess service(kServiceProgram);
+  ASSERT_TRUE(service.Start({"--fault=move.mid_rows:kill"}));
+  const Ran ran = Run(kCli, {"doctor", "--json", "--endpoint", service.endpoint()});
+  EXPECT_EQ(ran.exit, 1);
+  EXPECT_EQ(States(ran.json()), (std::vector<std::string>{"ok", "ok", "ok", "ok", "failed"}))
+      << ran.out;
+}
+
+// Needs the default socket to be free, as it is on a build machine.
+TEST(PrivateService, EndsWithTheCommandAndLeavesNothing) {
+  if (std::filesystem::exists("/run/kvtriage/kvtriage.sock")) GTEST_SKIP() << "a service runs here";
+  const TempDir directory;
+  const Ran ran = Run(kCli, {"info", "--json"}, {"TMPDIR=" + directory.path()});
+  EXPECT_EQ(ran.exit, 0) << ran.error;
+  EXPECT_NE(ran.error.find("started a private one"), std::string::npos) << ran.error;
+  EXPECT_TRUE(std::string(ran.json()["endpoint"]).starts_with(directory.path()));
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+}  // namespace
+}  // namespace kvtriage
