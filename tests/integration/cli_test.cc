@@ -26,8 +26,8 @@ struct Ran {
   Json json() const { return Json::parse(out, nullptr, false); }
 };
 
-Ran Run(const std::string& program, std::vector<std::string> arguments,
-        std::vector<std::string> environment = {}) {
+Ran RunProgram(const std::string& program, std::vector<std::string> arguments,
+               std::vector<std::string> environment = {}) {
   const auto child =
       ChildProcess::Start(program, {std::move(arguments), std::move(environment), "", ""});
   if (child == nullptr) return {};
@@ -43,19 +43,19 @@ std::vector<std::string> States(const Json& report) {
 }
 
 TEST(Cli, SaysHowItIsUsed) {
-  const Ran nothing = Run(kCli, {});
+  const Ran nothing = RunProgram(kCli, {});
   EXPECT_EQ(nothing.exit, 2);
   EXPECT_NE(nothing.error.find("doctor"), std::string::npos);
-  EXPECT_EQ(Run(kCli, {"--help"}).exit, 0);
-  EXPECT_EQ(Run(kCli, {"--version"}).out, "kvtriage " KVTRIAGE_VERSION "\n");
-  const Ran unknown = Run(kCli, {"frobnicate"});
+  EXPECT_EQ(RunProgram(kCli, {"--help"}).exit, 0);
+  EXPECT_EQ(RunProgram(kCli, {"--version"}).out, "kvtriage " KVTRIAGE_VERSION "\n");
+  const Ran unknown = RunProgram(kCli, {"frobnicate"});
   EXPECT_EQ(unknown.exit, 2);
   EXPECT_NE(unknown.error.find("frobnicate"), std::string::npos);
   for (const char* command : {"info", "policies", "compress", "hkvd", "doctor"}) {
-    const Ran help = Run(kCli, {command, "--help"});
+    const Ran help = RunProgram(kCli, {command, "--help"});
     EXPECT_EQ(help.exit, 0) << command;
     EXPECT_NE(help.out.find("--endpoint"), std::string::npos) << command;
-    EXPECT_EQ(Run(kCli, {command, "--no-such-flag"}).exit, 2) << command;
+    EXPECT_EQ(RunProgram(kCli, {command, "--no-such-flag"}).exit, 2) << command;
   }
 }
 
@@ -64,7 +64,7 @@ class CliWithService : public testing::Test {
   void SetUp() override { ASSERT_TRUE(service_.Start()); }
   Ran Cli(std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--endpoint", service_.endpoint()});
-    return Run(kCli, std::move(arguments));
+    return RunProgram(kCli, std::move(arguments));
   }
   ServiceProcess service_{kServiceProgram};
 };
@@ -109,7 +109,7 @@ TEST_F(CliWithService, DoctorFindsAHealthyServiceHealthy) {
 }
 
 TEST_F(CliWithService, TheExampleRuns) {
-  const Ran ran = Run(KVTRIAGE_BIN_DIR "/kvtriage_example", {service_.endpoint()});
+  const Ran ran = RunProgram(KVTRIAGE_BIN_DIR "/kvtriage_example", {service_.endpoint()});
   EXPECT_EQ(ran.exit, 0) << ran.error;
   EXPECT_TRUE(ran.out.starts_with("applied\n32 tokens, 12 rows now, next position 32\n"))
       << ran.out;
@@ -118,15 +118,15 @@ TEST_F(CliWithService, TheExampleRuns) {
 
 TEST(Doctor, NamesTheSocketThatIsMissing) {
   const TempDir directory;
-  const Ran ran = Run(kCli, {"doctor", "--json", "--endpoint", directory.File("none.sock")});
+  const Ran ran = RunProgram(kCli, {"doctor", "--json", "--endpoint", directory.File("none.sock")});
   EXPECT_EQ(ran.exit, 1);
   const Json report = ran.json();
   EXPECT_EQ(report["steps"][0]["word"], "socket_missing");
   EXPECT_NE(std::string(report["steps"][0]["text"]).find("none.sock"), std::string::npos);
   EXPECT_EQ(States(report),
             (std::vector<std::string>{"failed", "not run", "not run", "not run", "not run"}));
-  EXPECT_EQ(Run(kCli, {"doctor", "--timeout", "0"}).exit, 2);
-  EXPECT_EQ(Run(kCli, {"doctor", "--timeout", "soon"}).exit, 2);
+  EXPECT_EQ(RunProgram(kCli, {"doctor", "--timeout", "0"}).exit, 2);
+  EXPECT_EQ(RunProgram(kCli, {"doctor", "--timeout", "soon"}).exit, 2);
 }
 
 // A listener that says nothing: the step ends by its limit.
@@ -139,7 +139,7 @@ TEST(Doctor, KnowsAStrangerFromAService) {
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   ASSERT_EQ(listen(listener, 8), 0);
-  const Ran ran = Run(kCli, {"doctor", "--json", "--timeout", "2", "--endpoint", path});
+  const Ran ran = RunProgram(kCli, {"doctor", "--json", "--timeout", "2", "--endpoint", path});
   close(listener);
   EXPECT_EQ(ran.exit, 1);
   EXPECT_EQ(ran.json()["steps"][0]["word"], "not_kvtriage") << ran.out;
@@ -149,7 +149,7 @@ TEST(Doctor, KnowsAStrangerFromAService) {
 TEST(Doctor, AServiceThatDiesInTheTriageIsAFailedStep) {
   ServiceProcess service(kServiceProgram);
   ASSERT_TRUE(service.Start({"--fault=move.mid_rows:kill"}));
-  const Ran ran = Run(kCli, {"doctor", "--json", "--endpoint", service.endpoint()});
+  const Ran ran = RunProgram(kCli, {"doctor", "--json", "--endpoint", service.endpoint()});
   EXPECT_EQ(ran.exit, 1);
   EXPECT_EQ(States(ran.json()), (std::vector<std::string>{"ok", "ok", "ok", "ok", "failed"}))
       << ran.out;
@@ -159,7 +159,7 @@ TEST(Doctor, AServiceThatDiesInTheTriageIsAFailedStep) {
 TEST(PrivateService, EndsWithTheCommandAndLeavesNothing) {
   if (std::filesystem::exists("/run/kvtriage/kvtriage.sock")) GTEST_SKIP() << "a service runs here";
   const TempDir directory;
-  const Ran ran = Run(kCli, {"info", "--json"}, {"TMPDIR=" + directory.path()});
+  const Ran ran = RunProgram(kCli, {"info", "--json"}, {"TMPDIR=" + directory.path()});
   EXPECT_EQ(ran.exit, 0) << ran.error;
   EXPECT_NE(ran.error.find("started a private one"), std::string::npos) << ran.error;
   EXPECT_TRUE(std::string(ran.json()["endpoint"]).starts_with(directory.path()));
