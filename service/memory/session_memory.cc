@@ -33,6 +33,11 @@ SessionMemory::SessionMemory(Mapper& mapper, const MemoryQuota& quota, MappingOb
     : state_(std::make_shared<State>(mapper, quota, observer)) {}
 
 SessionMemory::~SessionMemory() {
+  {
+    // An ended session may be let go after the mapper: then there is nothing left to do.
+    MutexLock lock(&state_->mutex);
+    if (state_->closing) return;
+  }
   RetireAll([] {});
 }
 

@@ -101,7 +101,7 @@ class MappingObserver {
 
 class SessionMemory {
  public:
-  // `mapper` and `observer` (may be null) outlive it.
+  // `mapper` and `observer` (may be null) outlive it, or its RetireAll and all pins.
   SessionMemory(Mapper& mapper, const MemoryQuota& quota, MappingObserver* observer);
   ~SessionMemory();  // retires everything; mappings close when their last pin drops
 

@@ -13,20 +13,24 @@ class AttachRate {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  explicit AttachRate(uint32_t per_second) : per_second_(per_second), left_(per_second) {}
+  // `per_second` > 0. A full bucket is one second's worth.
+  explicit AttachRate(uint32_t per_second) : cost_(kFull / per_second) {}
 
   // Whether one more may attach at `now`; counts it if so. Times never go back.
   bool Take(Time now) {
-    const std::chrono::duration<double> passed = now - last_;
-    left_ = std::min<double>(per_second_, left_ + passed.count() * per_second_);
+    left_ = std::min(kFull, left_ + std::min(kFull, now - last_));
     last_ = now;
-    if (left_ < 1) return false;
-    left_ -= 1;
+    if (left_ < cost_) return false;
+    left_ -= cost_;
     return true;
   }
 
  private:
-  double per_second_, left_;
+  using Duration = Time::duration;
+  static constexpr Duration kFull = std::chrono::seconds(1);
+
+  const Duration cost_;  // of one attach
+  Duration left_ = kFull;
   Time last_{};
 };
 
