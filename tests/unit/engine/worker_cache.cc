@@ -49,7 +49,7 @@ std::vector<Piece> PiecesOfRow(const ViewSpec& view, uint32_t head, int32_t bloc
   const ViewLayout& layout = view.layout;
   const uint64_t at = view.offset + static_cast<uint64_t>(block) * layout.block_stride +
                       head * layout.head_stride + slot * layout.slot_stride;
-  if (layout.contiguous_rows()) return {{at, layout.row_bytes()}};
+  if (layout.opaque()) return {{at, layout.row_bytes()}};
   std::vector<Piece> pieces;
   for (uint32_t e = 0; e < layout.row_elems; ++e) {
     pieces.push_back({at + e * layout.elem_stride, ElementBytes(layout.dtype)});
