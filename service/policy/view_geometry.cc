@@ -119,8 +119,8 @@ absl::StatusOr<uint64_t> TensorSpan(const TensorSpec& tensor) {
 absl::Status CheckNested(const ViewLayout& layout) {
   const Cut cut(layout);
   Wide covered = cut.unit_bytes;
-  for (size_t i = cut.count; i-- > 0;) {
-    const Axis& axis = cut.axes[i];
+  for (size_t left = cut.count; left > 0; --left) {
+    const Axis& axis = cut.axes[left - 1];
     if (Wide{axis.stride} < covered) {
       return Error(ErrorReason::kViewNotNested, "", "a stride is smaller than what lies inside it")
           .Got(axis.stride)

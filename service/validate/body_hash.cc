@@ -27,7 +27,7 @@ uint64_t MulMod(uint64_t a, uint64_t b) {
 uint64_t DigitAt(std::string_view bytes, size_t at) {
   uint64_t digit = 0;
   const size_t end = std::min(bytes.size(), at + kDigitBytes);
-  for (size_t i = end; i-- > at;) digit = digit << 8 | static_cast<uint8_t>(bytes[i]);
+  for (size_t i = end; i > at; --i) digit = digit << 8 | static_cast<uint8_t>(bytes[i - 1]);
   return digit;
 }
 
