@@ -44,14 +44,15 @@ AttentionInput CaseRequest::Input(const CaseLayer& layer, double scale, const st
   const CaseAttention& at = layer.attention;
   AttentionInput input;
   input.scale = static_cast<float>(scale);
-  if (source == "query" || source == "given") {
+  const bool given = source == "given" || source == "given2", base2 = source == "given2";
+  if (source == "query" || given) {
     input.source = source == "query" ? AttentionSource::kQuery : AttentionSource::kQueryOutput;
     input.q = Keep(MakeTensor(Widen(layer.inputs.q), s.q_heads, s.window, s.dk, type, odd));
   }
-  if (source == "given") {
+  if (given) {
     std::vector<double> lse = at.lse;
-    for (double& x : lse) x = static_cast<float>(x) / (odd ? std::numbers::ln2 : 1.0);
-    input.lse_base = odd ? LseBase::k2 : LseBase::kE;
+    for (double& x : lse) x = static_cast<float>(x) / (base2 ? std::numbers::ln2 : 1.0);
+    input.lse_base = base2 ? LseBase::k2 : LseBase::kE;
     input.o = Keep(MakeTensor(at.o, s.q_heads, s.window, s.dv, type, odd));
     input.lse = Keep(MakeTensor(lse, s.q_heads, s.window, 1, DType::kF32, odd));
   }

@@ -22,8 +22,9 @@ struct CaseLayer {
 // Owns everything that `sequence` points to.
 class CaseRequest {
  public:
-  // `source`: "query", "given" (Q, O and LSE), "ready" (A, Z and O), "sums" (of the newest `window`
-  // rows), "none". Odd layouts store rows outermost and the LSE to base 2.
+  // `source`: "query", "given" (Q, O and LSE; "given2" has the LSE to base 2), "ready" (A, Z and
+  // O), "sums" (of the newest `window` rows), "none". Odd layouts store the rows of inputs
+  // outermost.
   CaseRequest(const std::vector<CaseLayer>& layers, double scale, const std::string& source,
               DType type, size_t layout, uint32_t window, uint32_t first_layer);
   const TriageSequence& sequence() const { return sequence_; }

@@ -123,6 +123,7 @@ class CacheDump : public testing::Test {
   TensorFile tensors_{TestDataPath("cache.safetensors")};
   const std::vector<int> layers_ = golden_["dumped_layers"];
   std::vector<int32_t> all_rows_;
+  size_t layers_compared_ = 0;
   TriageSequence sequence_;
   std::unique_ptr<Backend> backend_ = MakeCpuBackend(2);
 };
@@ -140,22 +141,30 @@ void CacheDump::CheckAnswer(const json& answer) {
   const std::vector<size_t> near_cut = answer.at("near_cut");
   ASSERT_EQ(result.kept.size(), exact.size());
   size_t kept_rows = 0, wanted_rows = 0;
+  std::vector<bool> same(layers_.size(), true);  // no near tie went the other way
   for (size_t list = 0; list < exact.size(); ++list) {
+    const size_t layer = list * layers_.size() / exact.size();
     const RowList chosen = Difference(result.kept[list], protect);
     kept_rows += chosen.size(), wanted_rows += exact[list].size();
-    const bool near =
-        std::count(near_cut.begin(), near_cut.end(), list * layers_.size() / exact.size()) > 0;
+    const bool near = std::count(near_cut.begin(), near_cut.end(), layer) > 0;
     EXPECT_TRUE(near ? DiffersByOneRow(chosen, exact[list])
                      : MatchesGolden(chosen, exact[list], pool[list]))
         << "list " << list << " has " << testing::PrintToString(Difference(chosen, exact[list]))
         << " in place of " << testing::PrintToString(Difference(exact[list], chosen));
+    same[layer] = same[layer] && chosen == exact[list];
   }
   EXPECT_EQ(kept_rows, wanted_rows);
-  EXPECT_THAT(
-      Errors(result, false),
-      testing::Pointwise(testing::DoubleNear(1e-4), golden_.Doubles(answer.at("window_error"))));
-  EXPECT_THAT(Errors(result, true), testing::Pointwise(testing::DoubleNear(1e-4),
-                                                       golden_.Doubles(answer.at("future_error"))));
+  for (const bool later : {false, true}) {
+    const std::vector<double> errors = Errors(result, later);
+    const std::vector<double> wanted =
+        golden_.Doubles(answer.at(later ? "future_error" : "window_error"));
+    for (size_t l = 0; l < layers_.size(); ++l) {
+      if (same[l]) {
+        EXPECT_NEAR(errors[l], wanted[l], 1e-5) << "layer " << layers_[l];
+      }
+    }
+  }
+  layers_compared_ += std::count(same.begin(), same.end(), true);
 }
 
 TEST_F(CacheDump, EveryPolicyKeepsTheReferencesRows) {
@@ -167,6 +176,8 @@ TEST_F(CacheDump, EveryPolicyKeepsTheReferencesRows) {
     ++runs[answer.at("policy")];
   }
   for (const std::string& name : PolicyNames()) EXPECT_GE(runs[name], 4) << name;
+  EXPECT_GE(layers_compared_,
+            golden_["answers"].size() * layers_.size() * 98 / 100);  // near ties are few
 }
 
 // Facts about these files that were established apart from this code.

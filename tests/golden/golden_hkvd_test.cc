@@ -12,8 +12,8 @@
 #include "kvtriage/kernels/divergence.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/golden_set.h"
-#include "tests/support/placed_cache.h"
 #include "tests/support/golden_inputs.h"
+#include "tests/support/placed_cache.h"
 
 namespace kvtriage {
 namespace {

@@ -61,7 +61,7 @@ TEST(TriageQuality, OfAPolicyWithoutAWindowUsesTheRowsThatWereBrought) {
 TEST(TriageQuality, IsAbsentWithoutQueries) {
   SmallSequence small;
   small.AddGridLayer(1000, 4, 2, 60, 8, 7).input = {};
-  const LayerQuality& quality =
+  const LayerQuality quality =
       Triage(small.sequence, NamedPolicy("streaming", 20), kAll).quality.at(0);
   EXPECT_FALSE(quality.has_mass || quality.has_error || quality.has_recall);
 }

@@ -109,6 +109,7 @@ TEST(NonFiniteData, ADamagedRowGoesFirstAndMovesNobody) {
                    in_values ? NAN : INFINITY);
       PolicySpec policy = NamedPolicy(name, 39);
       policy.score.pool = Pool::kNone;
+      policy.protect = {};
       const TriageResult result = Triage(small.sequence, policy);
       const bool harmless =
           in_values && policy.score.scorer == Scorer::kAttention;  // V is not read
