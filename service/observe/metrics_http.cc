@@ -19,6 +19,17 @@ namespace {
 
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
+// The library takes lists of ports, and letters behind a port for TLS and redirections.
+bool IsOneAddress(const std::string& address) {
+  return address.find(',') == std::string::npos && !address.empty() && address.back() >= '0' &&
+         address.back() <= '9';
+}
+
+absl::Status Unusable(const std::string& address) {
+  return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", address,
+                                             ": address unusable, port taken or no right to it"));
+}
+
 // The library's own words go nowhere: our log is JSON, and failures are returned.
 int DropMessage(const mg_connection*, const char*) { return 1; }
 
@@ -47,6 +58,7 @@ int ServePage(mg_connection* connection, void* page) {
 
 absl::StatusOr<std::unique_ptr<MetricsHttp>> MetricsHttp::Start(const std::string& address,
                                                                 std::function<std::string()> page) {
+  if (!IsOneAddress(address)) return Unusable(address);
   std::unique_ptr<MetricsHttp> http(new MetricsHttp);
   http->server_ = std::make_unique<Server>();
   http->server_->page = std::move(page);
@@ -67,10 +79,7 @@ absl::StatusOr<std::unique_ptr<MetricsHttp>> MetricsHttp::Start(const std::strin
   mg_init_data init{&callbacks, nullptr, options};
   mg_error_data error{&code, text.data(), text.size()};
   http->server_->context = mg_start2(&init, &error);
-  if (http->server_->context == nullptr) {
-    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", address,
-                                               ": address unusable, port taken or no right to it"));
-  }
+  if (http->server_->context == nullptr) return Unusable(address);
   mg_set_request_handler(http->server_->context, "/", &ServePage, &http->server_->page);
   mg_server_port port{};
   mg_get_server_ports(http->server_->context, 1, &port);

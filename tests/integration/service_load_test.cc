@@ -1,0 +1,118 @@
+// More than the service wants: bounded queues, hints, a fixed number of threads, caps.
+#include <atomic>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "tests/integration/raw_worker.h"
+#include "tests/support/service_process.h"
+#include "tests/support/wait_until.h"
+
+namespace kvtriage {
+namespace {
+
+constexpr char kProgram[] = KVTRIAGE_BIN_DIR "/kvtriaged";
+
+std::unique_ptr<RawWorker> Lender(const ServiceProcess& service) {
+  auto worker = std::make_unique<RawWorker>(service.endpoint());
+  EXPECT_TRUE(worker->Attach());
+  EXPECT_EQ(worker->Bind(), "ok");
+  EXPECT_TRUE(worker->Lend().ok());
+  return worker;
+}
+
+// https://github.com/grpc/grpc/issues/32680
+// https://github.com/grpc/grpc/issues/36360
+// https://github.com/grpc/grpc/issues/12147
+TEST(ServiceLoad, ExcessGetsARetryHintAndHealthStillAnswers) {
+  ServiceProcess service(kProgram);
+  ASSERT_TRUE(service.Start({"--lane.queue=16", "--lane.cpu_threads=1"}));
+  std::vector<std::unique_ptr<RawWorker>> workers;
+  for (int i = 0; i < 4; ++i) workers.push_back(Lender(service));
+  const double threads = *service.Metric("process_threads");
+  const auto health = Connect(service.endpoint());
+
+  std::atomic<int> ok{0}, shed{0}, wrong{0};
+  std::vector<std::thread> callers;
+  for (uint64_t i = 0; i < 64; ++i) {
+    callers.emplace_back([&, i] {
+      RawWorker& worker = *workers[i % workers.size()];
+      v1::CompressResponse response;
+      const grpc::Status status =
+          worker.Compress(worker.AttentionRequest(i + 1, 64, 16), &response);
+      const std::string reason = ReasonOf(status);
+      if (reason == "ok") {
+        ++ok;
+      } else if ((reason == "session_busy" || reason == "queue_full") &&
+                 DetailOf(status).retry_after_ms() > 0) {
+        ++shed;
+      } else {
+        ++wrong;
+      }
+    });
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(HealthOf(health, ""), "SERVING");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(ok + shed, 64);
+  EXPECT_GE(ok, 1);
+  EXPECT_LE(*service.Metric("process_threads"), threads + 8)
+      << "gRPC may add a few, not one per call";
+}
+
+// One job at a time hangs on the lane for a while: the fifth of a session is refused at once.
+TEST(ServiceLoad, FifthJobOfASessionIsRefusedWithAHint) {
+  ServiceProcess service(kProgram);
+  ASSERT_TRUE(service.Start({"--fault=lane.job_start:delay=1500"}));
+  const auto worker = Lender(service);
+  std::vector<std::thread> callers;
+  std::atomic<int> ok{0};
+  for (uint64_t i = 0; i < 4; ++i) {
+    callers.emplace_back([&, i] {
+      v1::CompressResponse response;
+      if (worker->Compress(worker->RecencyRequest(i + 1, 40, 10), &response).ok()) ++ok;
+    });
+  }
+  EXPECT_TRUE(WaitUntil([&] { return service.Metric("kvtriage_queue_jobs") == 3; }));
+  v1::CompressResponse response;
+  const grpc::Status status = worker->Compress(worker->RecencyRequest(9, 40, 10), &response);
+  EXPECT_EQ(ReasonOf(status), "session_busy");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_GT(DetailOf(status).retry_after_ms(), 0u);
+  EXPECT_EQ(DetailOf(status).cache_state(), v1::CACHE_STATE_UNHARMED);
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(ok, 4);
+  EXPECT_EQ(service.Metric("kvtriage_rejections_total", "session_busy"), 1);
+}
+
+TEST(ServiceLoad, ConnectionsAreCapped) {
+  ServiceProcess service(kProgram);
+  ASSERT_TRUE(service.Start({"--rpc.max_connections=2"}));
+  auto first = Connect(service.endpoint());
+  const auto second = Connect(service.endpoint());
+  EXPECT_EQ(HealthOf(first, ""), "SERVING");
+  EXPECT_EQ(HealthOf(second, ""), "SERVING");
+  const auto third = Connect(service.endpoint());
+  EXPECT_EQ(HealthOf(third, ""), std::to_string(grpc::StatusCode::UNAVAILABLE));
+  EXPECT_NE(service.Log().find("connection_limit"), std::string::npos);
+  first.reset();
+  EXPECT_TRUE(WaitUntil([&] { return HealthOf(third, "") == "SERVING"; }));
+}
+
+TEST(ServiceLoad, SessionsAreCapped) {
+  ServiceProcess service(kProgram);
+  ASSERT_TRUE(service.Start({"--session.max=2", "--session.max_bound=1"}));
+  RawWorker first(service.endpoint()), second(service.endpoint()), third(service.endpoint());
+  ASSERT_TRUE(first.Attach());
+  ASSERT_TRUE(second.Attach());
+  EXPECT_FALSE(third.Attach());
+  const grpc::Status status = third.FinishStream();
+  EXPECT_EQ(ReasonOf(status), "session_limit");
+  EXPECT_GT(DetailOf(status).retry_after_ms(), 0u);
+  EXPECT_EQ(first.Bind(), "ok");
+  EXPECT_EQ(second.Bind(), "session_limit");
+}
+
+}  // namespace
+}  // namespace kvtriage
