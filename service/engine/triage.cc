@@ -9,6 +9,7 @@
 #include "service/engine/triage_protect.h"
 #include "service/engine/triage_quality.h"
 #include "service/engine/triage_score.h"
+#include "service/observe/fault_point.h"
 #include "service/policy/budget_rules.h"
 
 namespace kvtriage {
@@ -48,6 +49,7 @@ absl::Status ScoreAndSelect(Backend& backend, const TriageSequence& sequence,
     const Stopwatch watch(result.times.score);
     KVTRIAGE_RETURN_IF_ERROR(ScoreLayers(backend, sequence, policy, budget, stop, scores));
   }
+  FaultPoint("lane.after_score");
   const Stopwatch watch(result.times.select);
   KVTRIAGE_RETURN_IF_ERROR(
       SelectRows(backend, sequence, policy, budget, lists, protect, scores, result.kept));
