@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kvtriage/kernels/backend.h"
 #include "kvtriage/kernels/divergence.h"
+#include "service/engine/recompute.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/golden_set.h"
 #include "tests/support/golden_inputs.h"
@@ -98,6 +99,18 @@ TEST_P(GoldenHkvd, EveryLayoutGivesTheReferencesRows) {
       Check(metric, fresh, cached);
     }
   }
+}
+
+TEST_P(GoldenHkvd, ClassesAndLimitsAreTheReferences) {
+  SelectRecomputeSpec spec;
+  spec.rows = rows_;
+  spec.suffix = file_["suffix"];
+  const json& answer = file_["metrics"].at(0).at("answers").at(0);
+  const RowClasses classes = ClassifyRows(spec);
+  EXPECT_EQ(classes.must, file_.Rows(answer.at("must")));
+  EXPECT_EQ(classes.candidates.size(), answer.at("base"));
+  spec.positions = file_.Rows(file_["positions"]);
+  EXPECT_EQ(KeyLimits(spec, file_.Rows(answer.at("rows"))), file_.Rows(file_["limits"]));
 }
 
 std::string TestName(const testing::TestParamInfo<GoldenHkvd::ParamType>& info) {
