@@ -79,21 +79,26 @@ const Layout kLayouts[] = {
     {"layers that differ", {.heads = {1, 4, 2}, .companion_bytes = 3}, 0},
 };
 
-class MovesOf : public testing::TestWithParam<Layout> {
+std::unique_ptr<Backend> RealKernels(bool real) { return real ? MakeCpuBackend(2) : nullptr; }
+
+// On plain loops and on the CPU backend.
+class MovesOf : public testing::TestWithParam<std::tuple<Layout, bool>> {
  protected:
-  EngineWorld world_;
+  static const Layout& layout() { return std::get<0>(GetParam()); }
+
+  EngineWorld world_{{}, nullptr, RealKernels(std::get<1>(GetParam()))};
   std::shared_ptr<Session> session_ = world_.Attach();
 };
 
 TEST_P(MovesOf, InPlaceIsAGather) {
-  WorkerCache cache(session_, GetParam().shape);
-  const uint32_t half = GetParam().shape.blocks / 2;
-  const auto blocks = ShuffledBlocks(5, GetParam().shape.blocks);
-  const uint32_t room = half * GetParam().shape.block_slots - GetParam().first_slot;
+  WorkerCache cache(session_, layout().shape);
+  const uint32_t half = layout().shape.blocks / 2;
+  const auto blocks = ShuffledBlocks(5, layout().shape.blocks);
+  const uint32_t room = half * layout().shape.block_slots - layout().first_slot;
   const uint32_t rows = std::min(29u, room);
   auto a = cache.Sequence(1, rows, {blocks.begin(), blocks.begin() + half});
   auto b = cache.Sequence(2, std::min(rows, 17u), {blocks.begin() + half, blocks.end()});
-  a.first_slot = b.first_slot = GetParam().first_slot;
+  a.first_slot = b.first_slot = layout().first_slot;
   CompressSpec spec = RandomSpec(cache, {a, b}, 11);
   ActInPlace(spec);
   const auto before = cache.lent().Copy();
@@ -105,21 +110,20 @@ TEST_P(MovesOf, InPlaceIsAGather) {
     ExpectMarked(cache, outcome, spec.sequences[i].table, before, after);
     EXPECT_EQ(outcome.kept, 11u);
     EXPECT_EQ(outcome.kv_revision, 1u);
-    const uint32_t slots = GetParam().first_slot + 11;
+    const uint32_t slots = layout().first_slot + 11;
     EXPECT_EQ(outcome.blocks_used,
-              (slots + GetParam().shape.block_slots - 1) / GetParam().shape.block_slots);
+              (slots + layout().shape.block_slots - 1) / layout().shape.block_slots);
   }
 }
 
 TEST_P(MovesOf, CopyLeavesTheSource) {
-  WorkerCache cache(session_, GetParam().shape, 1);
-  WorkerCache target(session_, GetParam().shape, 2);
-  const auto blocks = ShuffledBlocks(6, GetParam().shape.blocks);
-  const uint32_t room =
-      GetParam().shape.blocks * GetParam().shape.block_slots - GetParam().first_slot;
+  WorkerCache cache(session_, layout().shape, 1);
+  WorkerCache target(session_, layout().shape, 2);
+  const auto blocks = ShuffledBlocks(6, layout().shape.blocks);
+  const uint32_t room = layout().shape.blocks * layout().shape.block_slots - layout().first_slot;
   auto sequence = cache.Sequence(1, std::min(40u, room), blocks);
-  sequence.first_slot = GetParam().first_slot;
-  sequence.destination = ShuffledBlocks(7, GetParam().shape.blocks);
+  sequence.first_slot = layout().first_slot;
+  sequence.destination = ShuffledBlocks(7, layout().shape.blocks);
   CompressSpec spec = RandomSpec(cache, {sequence}, 13);
   ActCopy(spec, target.id());
   const auto before = cache.lent().Copy();
@@ -131,12 +135,12 @@ TEST_P(MovesOf, CopyLeavesTheSource) {
 }
 
 TEST_P(MovesOf, CopyWithinOneCache) {
-  WorkerCache cache(session_, GetParam().shape);
-  const uint32_t half = GetParam().shape.blocks / 2;
-  const auto blocks = ShuffledBlocks(8, GetParam().shape.blocks);
-  const uint32_t room = half * GetParam().shape.block_slots - GetParam().first_slot;
+  WorkerCache cache(session_, layout().shape);
+  const uint32_t half = layout().shape.blocks / 2;
+  const auto blocks = ShuffledBlocks(8, layout().shape.blocks);
+  const uint32_t room = half * layout().shape.block_slots - layout().first_slot;
   auto sequence = cache.Sequence(1, std::min(30u, room), {blocks.begin(), blocks.begin() + half});
-  sequence.first_slot = GetParam().first_slot;
+  sequence.first_slot = layout().first_slot;
   sequence.destination = {blocks.begin() + half, blocks.end()};
   CompressSpec spec = RandomSpec(cache, {sequence}, 13);
   ActCopy(spec, cache.id());
@@ -145,12 +149,12 @@ TEST_P(MovesOf, CopyWithinOneCache) {
 }
 
 TEST_P(MovesOf, SelectOnlyWritesNothing) {
-  CacheShape shape = GetParam().shape;
+  CacheShape shape = layout().shape;
   shape.writable = false;
   WorkerCache cache(session_, shape);
-  const uint32_t rows = std::min(20u, shape.blocks * shape.block_slots - GetParam().first_slot);
+  const uint32_t rows = std::min(20u, shape.blocks * shape.block_slots - layout().first_slot);
   auto sequence = cache.Sequence(1, rows, ShuffledBlocks(9, shape.blocks));
-  sequence.first_slot = GetParam().first_slot;
+  sequence.first_slot = layout().first_slot;
   sequence.sharing = Sharing::kUnspecified;
   const auto before = cache.lent().Copy();
   const CompressSpec spec = RandomSpec(cache, {sequence}, 5);
@@ -161,14 +165,15 @@ TEST_P(MovesOf, SelectOnlyWritesNothing) {
   EXPECT_EQ(outcome.kv_revision, 0u);
   EXPECT_TRUE(outcome.rewritten_bitmap.empty());
   EXPECT_EQ(outcome.blocks_used,
-            (GetParam().first_slot + rows + shape.block_slots - 1) / shape.block_slots);
+            (layout().first_slot + rows + shape.block_slots - 1) / shape.block_slots);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, MovesOf, testing::ValuesIn(kLayouts),
-                         [](const testing::TestParamInfo<Layout>& info) {
-                           std::string name = info.param.name;
+INSTANTIATE_TEST_SUITE_P(Layouts, MovesOf,
+                         testing::Combine(testing::ValuesIn(kLayouts), testing::Bool()),
+                         [](const testing::TestParamInfo<std::tuple<Layout, bool>>& info) {
+                           std::string name = std::get<0>(info.param).name;
                            std::erase_if(name, [](char c) { return !std::isalnum(c); });
-                           return name;
+                           return name + (std::get<1>(info.param) ? "Cpu" : "Plain");
                          });
 
 class Moves : public testing::Test {
