@@ -112,6 +112,17 @@ TEST(ViewSpan, EqualsWideArithmeticOnRandomNumbers) {
   EXPECT_LT(fits, kRounds - kRounds / 50);
 }
 
+TEST(ViewSpan, SixtyThreeBitsIsTheEdge) {
+  ViewLayout view;
+  view.num_blocks = 2;
+  view.heads = view.block_slots = 1;
+  view.opaque_row_bytes = 1;
+  view.block_stride = (uint64_t{1} << 63) - 2;
+  EXPECT_EQ(ViewSpan(view).value(), (uint64_t{1} << 63) - 1);
+  view.block_stride += 1;
+  EXPECT_EQ(GetErrorInfo(ViewSpan(view).status())->reason, ErrorReason::kGeometryOverflow);
+}
+
 TEST(TensorSpan, EqualsWideArithmetic) {
   constexpr uint64_t kSeed = 8;
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
