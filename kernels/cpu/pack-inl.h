@@ -110,17 +110,25 @@ HWY_INLINE void TransposeWords(const std::byte* const* rows, size_t byte, VU* wo
 }
 
 // kLanes rows of `elems` elements to one vector column of the panel. kBF16: elems is a multiple of
-// 8 bf16, else of 4 float32.
+// 8 bf16, else of 4 float32. Meanwhile fetches the rows `ahead` into the cache, a few lines at a
+// time: all at once would fill the queue of misses and stop the processor.
 template <Norm kNorm, bool kBF16>
-HWY_INLINE void TransposeRows(const std::byte* const* rows, size_t elems, float* panel, float* bad,
-                              float* norms) {
+HWY_INLINE void TransposeRows(const std::byte* const* rows, const std::byte* const* ahead,
+                              size_t elems, float* panel, float* bad, float* norms) {
   const D d;
   const DU du;
   ElementSums<kNorm> sums;
   constexpr size_t kStep = kBF16 ? 8 : 4;
   for (size_t k = 0; k < elems; k += kStep) {
     VU word[4];
-    TransposeWords(rows, k * (16 / kStep), word);
+    const size_t byte = k * (16 / kStep);
+    TransposeWords(rows, byte, word);
+    // A line holds four steps; each fetches it for a quarter of the rows.
+    const size_t first = byte / 16 % 4 * (kLanes / 4);
+    for (size_t r = first; r < first + kLanes / 4; ++r) {
+      // Into the second level: the few misses that the first can keep open would be the limit.
+      __builtin_prefetch(ahead[r] + byte, 0, 2);
+    }
     HWY_UNROLL(4)
     for (size_t w = 0; w < 4; ++w) {
       if constexpr (kBF16) {  // a word is a pair of elements, the first in its low half
@@ -150,10 +158,13 @@ HWY_INLINE void PackRows(const TokenRange& from, float* scratch, float* panel, f
   const bool direct = pairs || (layout.dtype == DType::kF32 && elems % 4 == 0);
   float* const zeros = scratch + kLanes * padded;
   std::memset(zeros, 0, padded * sizeof(float));
-  RowCursor cursor(from.view, from.sequence, from.head);
+  RowCursor cursor(from.view, from.sequence, from.head), ahead = cursor;
   for (size_t v = 0; v < kPanel; v += kLanes) {
     const std::byte* rows[kLanes];
+    const std::byte* next[kLanes];
     for (size_t lane = 0; lane < kLanes; ++lane) {
+      const uint64_t p = std::min<uint64_t>(from.begin + v + lane + kPanel, from.sequence.rows - 1);
+      next[lane] = ahead.At(p);
       rows[lane] = reinterpret_cast<const std::byte*>(zeros);
       if (v + lane >= from.count) continue;
       rows[lane] = cursor.At(from.begin + v + lane);
@@ -164,9 +175,10 @@ HWY_INLINE void PackRows(const TokenRange& from, float* scratch, float* panel, f
       rows[lane] = reinterpret_cast<const std::byte*>(row);
     }
     if (pairs) {
-      TransposeRows<kNorm, true>(rows, elems, panel + v, bad + v, norms + v);
+      TransposeRows<kNorm, true>(rows, next, elems, panel + v, bad + v, norms + v);
     } else {
-      TransposeRows<kNorm, false>(rows, direct ? elems : padded, panel + v, bad + v, norms + v);
+      TransposeRows<kNorm, false>(rows, next, direct ? elems : padded, panel + v, bad + v,
+                                  norms + v);
     }
   }
 }

@@ -13,7 +13,8 @@ namespace kvtriage {
 // then unspecified.
 //
 // Work memory is bounded whatever the number of tokens and window rows: rows are taken in batches,
-// and as many KV heads at once as fit a fixed allowance.
+// and as many KV heads at once as fit a fixed allowance (32 MiB, or one head). The calling thread
+// keeps it for its next call.
 absl::Status ScoreLayer(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result);
 
 }  // namespace kvtriage

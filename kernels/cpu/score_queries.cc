@@ -21,7 +21,7 @@ constexpr size_t kRangeTokens = 1024;
 // First-pass parts: enough for many cores, few enough to keep their partial outputs small.
 constexpr size_t kMostParts = 16, kLeastPartTokens = 1024;
 // Floats of packed rows and partial outputs of the KV heads worked on at the same time.
-constexpr size_t kHeadFloats = size_t{16} << 20;
+constexpr size_t kHeadFloats = size_t{8} << 20;
 
 // What one KV head needs while a batch of its rows is worked on.
 struct HeadWork {
@@ -31,18 +31,29 @@ struct HeadWork {
   uint64_t usable = 0, skipped = 0;
 };
 
+// Kept from call to call: fetching fresh pages from the system would cost a short call more than
+// its arithmetic.
+struct Workspace {
+  std::vector<HeadWork> heads;
+  std::vector<StatisticsScratch> statistics;  // per worker
+  std::vector<ScoreScratch> scores;           // per worker
+  std::vector<float> carry;
+};
+
 class QueryScorer {
  public:
-  QueryScorer(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result)
+  QueryScorer(const ScoreRequest& request, ThreadTeam& team, Workspace& work, ScoreResult& result)
       : request_(request),
         team_(team),
+        work_(work),
         result_(result),
         tokens_(request.layer.sequence.rows),
         window_(WindowOf(request)),
         shape_(ScoreTileShape()),
-        two_pass_(request.input.source == AttentionSource::kQuery),
-        statistics_scratch_(static_cast<size_t>(team.threads())),
-        score_scratch_(static_cast<size_t>(team.threads())) {
+        two_pass_(request.input.source == AttentionSource::kQuery) {
+    const size_t workers = static_cast<size_t>(team.threads());
+    if (work.statistics.size() < workers) work.statistics.resize(workers);
+    if (work.scores.size() < workers) work.scores.resize(workers);
     const double scale2 = request.input.scale * kLog2E;
     scale2_ = static_cast<float>(scale2);
     // The first pass has used the rounded scale.
@@ -87,63 +98,69 @@ class QueryScorer {
     return static_cast<uint32_t>(std::min<size_t>(fit, request_.layer.k.layout.heads));
   }
 
+  // Scores KV heads [first, first + count).
   void ScoreHeads(uint32_t first, uint32_t count) {
-    std::vector<HeadWork> work(count);
+    if (work_.heads.size() < count) work_.heads.resize(count);
     team_.Run(count, [&](size_t i, int) {
-      work[i].good = FindGoodRows(request_, first + static_cast<uint32_t>(i));
+      HeadWork& head = work_.heads[i];
+      head.good = FindGoodRows(request_, first + static_cast<uint32_t>(i));
+      head.usable = head.skipped = 0;
     });
     const size_t rows = window_.group_rows();
-    if (rows > batch_rows_) carry_.resize(count * tokens_);
+    if (rows > batch_rows_) work_.carry.resize(count * tokens_);
     for (size_t begin = 0; begin < rows; begin += batch_rows_) {
-      ScoreBatch(first, begin, std::min(rows, begin + batch_rows_), work);
+      ScoreBatch(first, count, begin, std::min(rows, begin + batch_rows_));
     }
     for (uint32_t i = 0; i < count; ++i) {
-      result_.usable_rows[first + i] = static_cast<uint32_t>(work[i].usable);
-      result_.skipped_rows += static_cast<uint32_t>(work[i].skipped);
+      result_.usable_rows[first + i] = static_cast<uint32_t>(work_.heads[i].usable);
+      result_.skipped_rows += static_cast<uint32_t>(work_.heads[i].skipped);
     }
   }
 
-  void ScoreBatch(uint32_t first_head, size_t begin, size_t end, std::vector<HeadWork>& work) {
-    team_.Run(work.size(), [&](size_t i, int) {
-      GatherRows(request_, window_, first_head + static_cast<uint32_t>(i), work[i].good, begin, end,
-                 shape_.rows, work[i].batch);
+  // Adds rows [begin, end) of every group's numbering.
+  void ScoreBatch(uint32_t first_head, uint32_t count, size_t begin, size_t end) {
+    team_.Run(count, [&](size_t i, int) {
+      HeadWork& head = work_.heads[i];
+      GatherRows(request_, window_, first_head + static_cast<uint32_t>(i), head.good, begin, end,
+                 shape_.rows, head.batch);
     });
-    if (two_pass_) FindStatistics(first_head, work);
-    for (HeadWork& head : work) {
-      head.usable += head.batch.usable;
-      head.skipped += head.batch.skipped;
+    if (two_pass_) FindStatistics(first_head, count);
+    for (uint32_t i = 0; i < count; ++i) {
+      work_.heads[i].usable += work_.heads[i].batch.usable;
+      work_.heads[i].skipped += work_.heads[i].batch.skipped;
     }
     const size_t ranges = CeilDiv(tokens_, range_tokens_);
-    team_.Run(work.size() * ranges, [&](size_t item, int worker) {
+    team_.Run(count * ranges, [&](size_t item, int worker) {
       const size_t i = item / ranges, from = item % ranges * range_tokens_;
       const size_t head = first_head + i;
-      ScoreTask task{request_, static_cast<uint32_t>(head), work[i].batch, scale2_, scale2_low_};
+      ScoreTask task{request_, static_cast<uint32_t>(head), work_.heads[i].batch, scale2_,
+                     scale2_low_};
       task.first_batch = begin == 0;
       task.last_batch = end == window_.group_rows();
       task.scores = result_.scores.data() + head * tokens_;
       task.mass = result_.mass.data() + head * tokens_;
-      task.carry = carry_.empty() ? nullptr : carry_.data() + i * tokens_;
+      task.carry = work_.carry.empty() ? nullptr : work_.carry.data() + i * tokens_;
       ScoreTokens(task, from, std::min<uint64_t>(tokens_, from + range_tokens_),
-                  score_scratch_[static_cast<size_t>(worker)]);
+                  work_.scores[static_cast<size_t>(worker)]);
     });
   }
 
-  void FindStatistics(uint32_t first_head, std::vector<HeadWork>& work) {
+  void FindStatistics(uint32_t first_head, uint32_t count) {
     const size_t parts = CeilDiv(tokens_, part_tokens_);
-    for (HeadWork& head : work) head.parts.resize(parts);
+    for (uint32_t i = 0; i < count; ++i) work_.heads[i].parts.resize(parts);
     const bool values = ReadsValues(request_.spec.scorer);
-    team_.Run(work.size() * parts, [&](size_t item, int worker) {
-      HeadWork& head = work[item / parts];
+    team_.Run(count * parts, [&](size_t item, int worker) {
+      HeadWork& head = work_.heads[item / parts];
       const uint64_t from = item % parts * part_tokens_;
       const uint64_t to = std::min<uint64_t>(tokens_, from + part_tokens_);
       const StatisticsTask task{request_.layer, first_head + static_cast<uint32_t>(item / parts),
                                 head.batch,     values,
                                 pitch_ != 0,    scale2_};
-      CollectStatistics(task, from, to, statistics_scratch_[static_cast<size_t>(worker)],
+      CollectStatistics(task, from, to, work_.statistics[static_cast<size_t>(worker)],
                         head.parts[item % parts]);
     });
-    team_.Run(work.size(), [&](size_t i, int) {
-      HeadWork& head = work[i];
+    team_.Run(count, [&](size_t i, int) {
+      HeadWork& head = work_.heads[i];
       JoinStatistics(head.parts, head.batch.rows, pitch_, head.batch.statistics);
       ApplyStatistics(request_.layer.v.layout.row_elems, shape_.rows, head.batch);
     });
@@ -151,6 +168,7 @@ class QueryScorer {
 
   const ScoreRequest& request_;
   ThreadTeam& team_;
+  Workspace& work_;
   ScoreResult& result_;
   const uint64_t tokens_;
   const Window window_;
@@ -159,15 +177,13 @@ class QueryScorer {
   float scale2_ = 0, scale2_low_ = 0;
   size_t batch_rows_ = 0, part_tokens_ = 0, range_tokens_ = 0;
   size_t pitch_ = 0;  // of outputs in the first pass; 0 when the scorer needs none
-  std::vector<StatisticsScratch> statistics_scratch_;
-  std::vector<ScoreScratch> score_scratch_;
-  std::vector<float> carry_;
 };
 
 }  // namespace
 
 absl::Status ScoreQueries(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
-  return QueryScorer(request, team, result).Run();
+  thread_local Workspace workspace;
+  return QueryScorer(request, team, workspace, result).Run();
 }
 
 }  // namespace kvtriage

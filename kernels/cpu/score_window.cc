@@ -1,6 +1,7 @@
 #include "kernels/cpu/score_window.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -40,29 +41,48 @@ bool LoadRow(const TensorView& tensor, uint64_t row, uint64_t head, float* out) 
       out[k] = LoadElement(at, tensor.dtype);
     }
   }
-  // A sum of x * 0 is 0 exactly when all x are finite.
-  float check = 0.0f;
-  for (uint64_t k = 0; k < tensor.elems; ++k) check += out[k] * 0.0f;
-  return check == 0.0f;
+  // The exponent of infinities and NaN is all ones, and no other is; no float sum, so that the loop
+  // can run in vectors.
+  uint32_t special = 0;
+  for (uint64_t k = 0; k < tensor.elems; ++k) {
+    special |= (std::bit_cast<uint32_t>(out[k]) & 0x7F800000u) == 0x7F800000u ? 1 : 0;
+  }
+  return special == 0;
+}
+
+float SquareOf(const float* x, size_t elems) {
+  // Four sums, so that none waits for another.
+  double sums[4] = {};
+  size_t k = 0;
+  for (; k + 4 <= elems; k += 4) {
+    for (size_t c = 0; c < 4; ++c) sums[c] += static_cast<double>(x[k + c]) * x[k + c];
+  }
+  for (; k < elems; ++k) sums[0] += static_cast<double>(x[k]) * x[k];
+  return static_cast<float>((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 // Packs outputs [rows][pitch], averaged over each vote's rows, and takes their squares.
 void SetOutputs(const float* outputs, size_t elems, size_t pitch, size_t block_rows,
                 RowBatch& batch) {
-  std::vector<float> means(batch.votes() * elems);
   batch.output_square.resize(batch.votes());
+  if (batch.rows_per_vote == 1) {
+    for (size_t row = 0; row < batch.rows; ++row) {
+      batch.output_square[row] = SquareOf(outputs + row * pitch, elems);
+    }
+    PackRowBlocks(outputs, batch.rows, elems, pitch, block_rows,
+                  batch.o.Reserve(batch.rows * elems));
+    return;
+  }
+  std::vector<float> means(batch.votes() * elems);
   for (size_t vote = 0; vote < batch.votes(); ++vote) {
-    double square = 0;
     for (size_t k = 0; k < elems; ++k) {
       double sum = 0;
       for (size_t r = 0; r < batch.rows_per_vote; ++r) {
         sum += outputs[(vote * batch.rows_per_vote + r) * pitch + k];
       }
-      const float mean = static_cast<float>(sum / static_cast<double>(batch.rows_per_vote));
-      means[vote * elems + k] = mean;
-      square += static_cast<double>(mean) * mean;
+      means[vote * elems + k] = static_cast<float>(sum / static_cast<double>(batch.rows_per_vote));
     }
-    batch.output_square[vote] = static_cast<float>(square);
+    batch.output_square[vote] = SquareOf(means.data() + vote * elems, elems);
   }
   PackRowBlocks(means.data(), batch.votes(), elems, elems, block_rows,
                 batch.o.Reserve(batch.votes() * elems));
@@ -77,18 +97,20 @@ void PushLse(double lse2, RowBatch& batch) {
 // Reads rows one after the other and keeps those that can vote.
 class RowCollector {
  public:
-  RowCollector(const ScoreRequest& request, const GoodRows& good, RowBatch& batch)
+  RowCollector(const ScoreRequest& request, const GoodRows& good, size_t most_rows, RowBatch& batch)
       : input_(request.input),
         good_(good),
         batch_(batch),
         has_q_(input_.source != AttentionSource::kReady),
         has_lse_(input_.source == AttentionSource::kQueryOutput),
         has_o_(input_.source != AttentionSource::kQuery && input_.o),
-        needs_o_(has_o_ && NeedsOutputs(request.spec.scorer)) {}
+        needs_o_(has_o_ && NeedsOutputs(request.spec.scorer)) {
+    // One row more: a row that turns out bad is written before it is left out.
+    if (has_q_) batch.gathered_q.resize((most_rows + 1) * input_.q.elems);
+    if (has_o_) batch.gathered_o.resize((most_rows + 1) * input_.o.elems);
+  }
 
   bool needs_outputs() const { return needs_o_; }
-  const float* q() const { return q_.data(); }
-  const float* o() const { return o_.data(); }
 
   // Takes the row, or returns false and leaves everything as it was.
   bool Take(uint32_t head, uint32_t row, int64_t limit) {
@@ -99,15 +121,10 @@ class RowCollector {
       if (!std::isfinite(lse)) return false;
       lse2 = input_.lse_base == LseBase::k2 ? lse : lse * kLog2E;
     }
-    const size_t q_size = batch_.rows * input_.q.elems, o_size = batch_.rows * input_.o.elems;
-    if (has_q_) {
-      q_.resize(q_size + input_.q.elems);
-      if (!LoadRow(input_.q, row, head, q_.data() + q_size)) return false;
-    }
-    if (has_o_) {
-      o_.resize((needs_o_ ? o_size : 0) + input_.o.elems);
-      if (!LoadRow(input_.o, row, head, o_.data() + o_.size() - input_.o.elems)) return false;
-    }
+    float* const q = batch_.gathered_q.data() + batch_.rows * input_.q.elems;
+    float* const o = batch_.gathered_o.data() + batch_.rows * input_.o.elems;
+    if (has_q_ && !LoadRow(input_.q, row, head, q)) return false;
+    if (has_o_ && !LoadRow(input_.o, row, head, o)) return false;
     PushLse(lse2, batch_);
     batch_.limit.push_back(static_cast<int32_t>(limit));
     batch_.query_head.push_back(head);
@@ -131,7 +148,6 @@ class RowCollector {
   const GoodRows& good_;
   RowBatch& batch_;
   const bool has_q_, has_lse_, has_o_, needs_o_;
-  std::vector<float> q_, o_;
 };
 
 }  // namespace
@@ -174,7 +190,7 @@ void GatherRows(const ScoreRequest& request, const Window& window, uint32_t kv_h
                 const GoodRows& good, size_t begin, size_t end, size_t block_rows,
                 RowBatch& batch) {
   batch.rows_per_vote = window.averaged ? window.group : 1;
-  RowCollector collector(request, good, batch);
+  RowCollector collector(request, good, end - begin, batch);
   collector.DropTo(0);
   batch.segments.clear();
   const size_t head0 = kv_head * window.group;
@@ -205,12 +221,12 @@ void GatherRows(const ScoreRequest& request, const Window& window, uint32_t kv_h
   batch.statistics.dominant.assign(batch.rows, -1);
   if (request.input.source != AttentionSource::kReady) {
     const size_t elems = request.input.q.elems;
-    PackRowBlocks(collector.q(), batch.rows, elems, elems, block_rows,
+    PackRowBlocks(batch.gathered_q.data(), batch.rows, elems, elems, block_rows,
                   batch.q.Reserve(batch.rows * elems));
   }
   if (collector.needs_outputs()) {
     const size_t elems = request.input.o.elems;
-    SetOutputs(collector.o(), elems, elems, block_rows, batch);
+    SetOutputs(batch.gathered_o.data(), elems, elems, block_rows, batch);
   }
 }
 

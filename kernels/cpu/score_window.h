@@ -65,8 +65,9 @@ struct RowBatch {
   // Per vote: |o|^2, and 0 instead of 1 where exact deletion is undefined (one visible token).
   std::vector<float> output_square, drop_weight;
   std::vector<Segment> segments;
-  RowStatistics statistics;          // of a first pass; without one no row has a dominant token
-  uint32_t usable = 0, skipped = 0;  // rows that vote, rows left out
+  RowStatistics statistics;  // of a first pass; without one no row has a dominant token
+  std::vector<float> gathered_q, gathered_o;  // work memory of GatherRows
+  uint32_t usable = 0, skipped = 0;           // rows that vote, rows left out
 
   size_t votes() const { return rows / rows_per_vote; }
 };
