@@ -1,0 +1,361 @@
+// What must not change a single bit: layouts, threads, neighbours, memory that belongs to nobody;
+// and bad rows, which may change only themselves.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/core/error.h"
+#include "kernels/cpu/score.h"
+#include "tests/support/each_target.h"
+#include "tests/unit/kernels/score_problem.h"
+
+namespace kvtriage {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr Scorer kScorers[] = {Scorer::kAttention, Scorer::kObcValue, Scorer::kObcKey,
+                               Scorer::kObcJoint,  Scorer::kDrop,     Scorer::kVatp};
+constexpr AttentionSource kRowSources[] = {AttentionSource::kQuery, AttentionSource::kQueryOutput,
+                                           AttentionSource::kReady};
+
+ScoreResult Score(const ScoreRequest& request, int threads = 1) {
+  ThreadTeam team(threads);
+  ScoreResult result;
+  const absl::Status status = ScoreLayer(request, team, result);
+  EXPECT_TRUE(status.ok()) << status;
+  return result;
+}
+
+void ExpectSame(const ScoreResult& a, const ScoreResult& b) {
+  EXPECT_TRUE(SameBits(a.scores, b.scores));
+  EXPECT_TRUE(SameBits(a.mass, b.mass));
+  EXPECT_EQ(a.usable_rows, b.usable_rows);
+  EXPECT_EQ(a.skipped_rows, b.skipped_rows);
+  EXPECT_EQ(a.nonfinite_tokens, b.nonfinite_tokens);
+}
+
+std::string Name(Scorer scorer, AttentionSource source) {
+  return "scorer " + std::to_string(static_cast<int>(scorer)) + ", source " +
+         std::to_string(static_cast<int>(source));
+}
+
+// Calls check(request) for every scorer, row source and target.
+template <class Check>
+void ForEachScorer(ScoreProblem& problem, Check check) {
+  for (const Scorer scorer : kScorers) {
+    for (const AttentionSource source : kRowSources) {
+      SCOPED_TRACE(Name(scorer, source));
+      const ScoreRequest request = problem.Request(source, {.scorer = scorer});
+      ForEachTarget([&] { check(request); });
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(ScoreBits, EveryLayoutGivesTheSame) {
+  constexpr CacheLayout kLayouts[] = {
+      {"contiguous", 0, false, 0},       {"paged 16", 16, false, 0},
+      {"paged 16 from 5", 16, false, 5}, {"paged 1", 1, false, 0},
+      {"transposed 16", 16, true, 0},    {"transposed 32", 32, true, 3},
+      {"transposed 64", 64, true, 9},    {"transposed", 0, true, 0}};
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    SCOPED_TRACE(DTypeName(type));
+    ScoreProblem problem({4, 2, 133, 9, 40, 56}, 8000);
+    for (const Scorer scorer : kScorers) {
+      for (const AttentionSource source : kRowSources) {
+        SCOPED_TRACE(Name(scorer, source));
+        problem.PlaceInterleaved(type);
+        ScoreRequest request = problem.Request(source, {.scorer = scorer});
+        ForEachTarget([&] {
+          problem.PlaceInterleaved(type);
+          request.layer = problem.layer();
+          const ScoreResult first = Score(request);
+          for (const CacheLayout& layout : kLayouts) {
+            SCOPED_TRACE(layout.name);
+            problem.Place(layout, type);
+            request.layer = problem.layer();
+            ExpectSame(first, Score(request));
+          }
+        });
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(ScoreBits, ThreadsAndRepeatsGiveTheSame) {
+  ScoreProblem problem({8, 2, 1300, 20, 16, 16}, 8100);
+  ForEachScorer(problem, [](const ScoreRequest& request) {
+    const ScoreResult first = Score(request, 1);
+    ExpectSame(first, Score(request, 2));
+    ExpectSame(first, Score(request, 8));
+    ExpectSame(first, Score(request, 1));
+  });
+}
+
+TEST(ScoreBits, EqualRowsGetEqualScoresAnywhere) {
+  // Row 3 again at places with other tiles, lanes and neighbours; all are seen by every query row.
+  ScoreProblem problem({4, 2, 300, 7, 24, 24}, 8200);
+  const std::vector<size_t> copies = {3, 4, 16, 47, 48, 63, 95, 96, 200, 287, 290};
+  const auto copy = [&](std::vector<float>& x, size_t elems) {
+    for (size_t h = 0; h < 2; ++h) {
+      for (const size_t p : copies) {
+        std::copy_n(x.begin() + static_cast<ptrdiff_t>((h * 300 + 3) * elems), elems,
+                    x.begin() + static_cast<ptrdiff_t>((h * 300 + p) * elems));
+      }
+    }
+  };
+  copy(problem.k(), 24);
+  copy(problem.v(), 24);
+  problem.Place({"paged", 16, false, 3}, DType::kF32);
+  ForEachScorer(problem, [&](const ScoreRequest& request) {
+    const ScoreResult result = Score(request, 2);
+    for (size_t h = 0; h < 2; ++h) {
+      for (const size_t p : copies) {
+        EXPECT_EQ(result.scores[h * 300 + p], result.scores[h * 300 + 3]) << p;
+      }
+    }
+  });
+}
+
+TEST(ScoreBits, EqualPairHoldingAllWeightIsScoredAlike) {
+  // Two equal tokens with half of the weight each: neither may be treated as the dominant one.
+  ScoreProblem problem({2, 1, 70, 3, 16, 16}, 8210);
+  for (const size_t p : {size_t{5}, size_t{60}}) {
+    for (size_t c = 0; c < 16; ++c) {
+      problem.k()[p * 16 + c] = static_cast<float>(problem.q()[c]) * 8;
+      problem.v()[p * 16 + c] = problem.v()[5 * 16 + c];
+    }
+  }
+  for (size_t i = 0; i < problem.q().size(); ++i) problem.q()[i] = problem.q()[i % 16];
+  problem.Place({"contiguous", 0, false, 0}, DType::kF32);
+  ForEachScorer(problem, [&](const ScoreRequest& request) {
+    const ScoreResult result = Score(request);
+    EXPECT_EQ(result.scores[5], result.scores[60]);
+    EXPECT_GT(result.mass[5], 2.5f);  // of 6 rows, half each
+  });
+}
+
+TEST(ScoreBits, ASequenceAloneEqualsTheSameAmongOthers) {
+  // One KV head of several, and the same head alone.
+  ScoreProblem both({4, 2, 150, 6, 16, 24}, 8300);
+  const size_t q = 2 * 6 * 16, k = 150 * 16, v = 150 * 24;
+  ScoreProblem alone({2, 1, 150, 6, 16, 24}, {both.q().begin() + q, both.q().end()},
+                     {both.k().begin() + k, both.k().end()},
+                     {both.v().begin() + v, both.v().end()});
+  alone.set_scale(both.scale());
+  for (const Scorer scorer : kScorers) {
+    for (const AttentionSource source : kRowSources) {
+      SCOPED_TRACE(Name(scorer, source));
+      const ScoreResult a = Score(both.Request(source, {.scorer = scorer}), 2);
+      const ScoreResult b = Score(alone.Request(source, {.scorer = scorer}));
+      EXPECT_TRUE(SameBits({a.scores.begin() + 150, a.scores.end()}, b.scores));
+    }
+  }
+}
+
+// A block that is not full: rows behind the last one hold anything.
+// https://github.com/sgl-project/sglang/pull/32477
+// https://github.com/vllm-project/vllm/issues/42496
+// https://github.com/vllm-project/vllm/issues/50749
+TEST(UnwrittenRows, ContributeNothingWhateverTheyHold) {
+  for (uint32_t tail = 0; tail < 16; ++tail) {
+    for (const bool transposed : {false, true}) {
+      ScoreProblem problem({4, 2, 48 + tail, 5, 16, 24}, 8400);
+      // PlacedCache leaves NaN in every slot without a row, unused blocks too.
+      problem.Place({"paged", 16, transposed, transposed ? 3u : 0u}, DType::kBF16);
+      for (const Scorer scorer : {Scorer::kAttention, Scorer::kObcJoint, Scorer::kDrop}) {
+        SCOPED_TRACE(std::to_string(tail) + Name(scorer, AttentionSource::kQuery));
+        ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
+        const ScoreResult with_nan = Score(request);
+        EXPECT_EQ(with_nan.nonfinite_tokens, 0u);
+        ScoreProblem dense({4, 2, 48 + tail, 5, 16, 24}, 8400);
+        dense.Place({"contiguous", 0, false, 0}, DType::kBF16);
+        request.layer = dense.layer();
+        ForEachTarget([&] {
+          const ScoreResult want = Score(request);
+          ScoreRequest paged = request;
+          paged.layer = problem.layer();
+          ExpectSame(want, Score(paged));
+        });
+      }
+    }
+  }
+}
+
+// https://github.com/pytorch/pytorch/issues/16762 https://github.com/pytorch/pytorch/issues/1810
+// https://github.com/pytorch/pytorch/issues/117617 https://github.com/alibaba/rtp-llm/pull/587
+TEST(NonFiniteData, BadRowsChangeNoOtherScore) {
+  constexpr uint32_t kTokens = 140;
+  struct Bad {
+    uint32_t token;
+    float value;
+    bool in_keys;
+  };
+  const Bad bads[] = {{0, kNaN, true},   {17, kInf, true},  {60, -kInf, false},
+                      {61, kNaN, false}, {139, kInf, true}, {131, kNaN, false}};
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const bool transposed : {false, true}) {
+      // The oracle and the kernels see the cache with the bad rows; the reference for "no change"
+      // is the same cache with these rows out of sight: keys so small that their weight is nothing
+      // would not be exact, so the oracle decides about values and this test about reach.
+      ScoreProblem problem({4, 2, kTokens, 12, 16, 16}, 8500);
+      for (const Bad& bad : bads) {
+        std::vector<float>& x = bad.in_keys ? problem.k() : problem.v();
+        x[bad.token * 16 + bad.token % 16] = bad.value;  // KV head 0 only
+      }
+      problem.Place({"paged", 16, transposed, 3}, type);
+      ForEachScorer(problem, [&](const ScoreRequest& request) {
+        const ScoreResult result = Score(request, 2);
+        const bool ready = request.input.source == AttentionSource::kReady;
+        const bool values = ReadsValues(request.spec.scorer);
+        uint32_t want = 0;
+        for (const Bad& bad : bads) {
+          const bool counts = bad.in_keys ? !ready : values;
+          want += counts ? 1 : 0;
+          EXPECT_EQ(std::isnan(result.scores[bad.token]), counts) << bad.token;
+          EXPECT_TRUE(std::isfinite(result.mass[bad.token]));
+        }
+        EXPECT_EQ(result.nonfinite_tokens, want);
+        EXPECT_EQ(Difference(result, PlainScore(request)), "");
+      });
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(NonFiniteData, OthersScoreAsIfTheBadRowWereNotThere) {
+  // With given outputs and statistics, bit for bit.
+  constexpr uint32_t kTokens = 100, kBad = 61;
+  ScoreProblem with({4, 2, kTokens, 8, 16, 16}, 8505);
+  for (size_t h = 0; h < 2; ++h) with.k()[(h * kTokens + kBad) * 16 + 3] = kInf;
+  with.Place({"contiguous", 0, false, 0}, DType::kF32);
+  std::vector<float> k, v;
+  for (size_t row = 0; row < 2 * kTokens; ++row) {
+    if (row % kTokens == kBad) continue;
+    k.insert(k.end(), with.k().begin() + static_cast<ptrdiff_t>(row * 16),
+             with.k().begin() + static_cast<ptrdiff_t>(row * 16 + 16));
+    v.insert(v.end(), with.v().begin() + static_cast<ptrdiff_t>(row * 16),
+             with.v().begin() + static_cast<ptrdiff_t>(row * 16 + 16));
+  }
+  ScoreProblem without({4, 2, kTokens - 1, 8, 16, 16}, with.q(), k, v);
+  for (const Scorer scorer : kScorers) {
+    const ScoreRequest request =
+        with.Request(AttentionSource::kQueryOutput, {.scorer = scorer, .reduce = Reduce::kMax});
+    ScoreRequest shorter = request;
+    shorter.layer = without.layer();
+    ForEachTarget([&] {
+      ScoreResult result = Score(request);
+      for (size_t h = 2; h-- > 0;) {
+        result.scores.erase(result.scores.begin() + static_cast<ptrdiff_t>(h * kTokens + kBad));
+      }
+      EXPECT_TRUE(SameBits(result.scores, Score(shorter).scores));
+    });
+  }
+}
+
+TEST(NonFiniteData, WhatABadRowHoldsDoesNotMatter) {
+  std::vector<ScoreResult> results;
+  for (const float value : {kNaN, kInf, -kInf}) {
+    ScoreProblem problem({4, 2, 100, 8, 16, 16}, 8510);
+    problem.k()[50 * 16] = value;
+    problem.v()[51 * 16 + 15] = value;
+    problem.Place({"contiguous", 0, false, 0}, DType::kF32);
+    results.push_back(
+        Score(problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kObcJoint})));
+  }
+  ExpectSame(results[0], results[1]);
+  ExpectSame(results[0], results[2]);
+}
+
+TEST(NonFiniteData, ReadyColumnSumsKeepTheirOrderOfValues) {
+  ScoreProblem problem({1, 1, 8, 1, 4, 4}, 8520);
+  ScoreRequest request =
+      problem.Request(AttentionSource::kColumnSums, {.scorer = Scorer::kAttention});
+  const std::vector<double> sums = {.1, kInf, kNaN, .3, .2, -kNaN, .3, -kInf};
+  problem.sums_tensor = MakeTensor(sums, 1, 1, 8, DType::kF32, true);
+  request.input.sums = problem.sums_tensor.view;
+  const ScoreResult result = Score(request);
+  EXPECT_TRUE(SameBits(result.scores, {.1f, kInf, kNaN, .3f, .2f, kNaN, .3f, -kInf}));
+  EXPECT_EQ(result.nonfinite_tokens, 2u);
+}
+
+void SetElement(DenseTensor& tensor, uint32_t row, uint32_t head, uint32_t elem, float value) {
+  StoreElement(tensor.bytes.data() + (tensor.view.At(row, head, elem) - tensor.view.base),
+               tensor.view.dtype, value);
+}
+
+TEST(NonFiniteData, BadWindowRowsAreLeftOut) {
+  for (const Reduce reduce : {Reduce::kSum, Reduce::kMax, Reduce::kPre}) {
+    for (const Scorer scorer : kScorers) {
+      ScoreProblem problem({4, 2, 90, 7, 16, 16}, 8530);
+      const ScoreRequest request =
+          problem.Request(AttentionSource::kQueryOutput, {.scorer = scorer, .reduce = reduce});
+      SetElement(problem.q_tensor, 2, 1, 5, kNaN);
+      SetElement(problem.lse_tensor, 0, 0, 0, -kInf);
+      SetElement(problem.lse_tensor, 3, 2, 0, kInf);
+      SetElement(problem.lse_tensor, 6, 3, 0, kNaN);
+      if (NeedsOutputs(scorer)) SetElement(problem.o_tensor, 4, 0, 15, kInf);
+      const uint32_t single = NeedsOutputs(scorer) ? 5 : 4;
+      ForEachTarget([&] {
+        const ScoreResult result = Score(request, 2);
+        EXPECT_EQ(result.skipped_rows, reduce == Reduce::kPre ? 2 * single : single);
+        EXPECT_EQ(Difference(result, PlainScore(request)), "");
+      });
+    }
+  }
+}
+
+TEST(NonFiniteData, HeadWithoutAnyUsableRowIsAnError) {
+  for (const AttentionSource source : {AttentionSource::kQuery, AttentionSource::kQueryOutput}) {
+    ScoreProblem problem({4, 2, 40, 3, 8, 8}, 8540);
+    const ScoreRequest request = problem.Request(source, {.scorer = Scorer::kAttention});
+    for (uint32_t head : {2u, 3u}) {
+      for (uint32_t row = 0; row < 3; ++row) SetElement(problem.q_tensor, row, head, 0, kNaN);
+    }
+    ThreadTeam team(2);
+    ScoreResult result;
+    const absl::Status status = ScoreLayer(request, team, result);
+    const std::optional<ErrorInfo> info = GetErrorInfo(status);
+    ASSERT_TRUE(info.has_value()) << status;
+    EXPECT_EQ(info->reason, ErrorReason::kNoUsableRow);
+    EXPECT_EQ(info->field, "inputs");
+    EXPECT_EQ(info->index, 1u);
+  }
+}
+
+TEST(NonFiniteData, AllRowsBadIsAnError) {
+  ScoreProblem problem({1, 1, 20, 2, 4, 4}, 8550);
+  for (float& k : problem.k()) k = kNaN;
+  problem.Place({"contiguous", 0, false, 0}, DType::kF32);
+  ThreadTeam team(1);
+  ScoreResult result;
+  const absl::Status status = ScoreLayer(
+      problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kAttention}), team, result);
+  ASSERT_TRUE(GetErrorInfo(status).has_value());
+  EXPECT_EQ(GetErrorInfo(status)->reason, ErrorReason::kNoUsableRow);
+}
+
+TEST(NonFiniteData, LogitsThatOverflowLeaveTheirRowOut) {
+  ScoreProblem problem({2, 1, 50, 4, 8, 8}, 8560);
+  for (size_t c = 0; c < 8; ++c) problem.q()[c] = 3e38;  // row 0 of head 0
+  problem.Place({"contiguous", 0, false, 0}, DType::kF32);
+  for (const Scorer scorer : kScorers) {
+    const ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
+    ForEachTarget([&] {
+      const ScoreResult result = Score(request);
+      EXPECT_EQ(result.skipped_rows, 1u);
+      EXPECT_EQ(result.usable_rows, std::vector<uint32_t>{7});
+      for (const float score : result.scores) EXPECT_TRUE(std::isfinite(score));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace kvtriage
