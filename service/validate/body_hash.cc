@@ -1,6 +1,7 @@
 #include "service/validate/body_hash.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@ constexpr uint64_t kPrime = (uint64_t{1} << 61) - 1;
 constexpr uint64_t kLowSeed = 0x6B76747269616765u;
 constexpr uint64_t kHighSeed = 0x626F64796861736Bu;
 constexpr size_t kDigitBytes = 7;  // below 2^56, so every digit is a residue of its own
+constexpr uint64_t kDigitMask = (uint64_t{1} << (8 * kDigitBytes)) - 1;
 
 uint64_t MulMod(uint64_t a, uint64_t b) {
   const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
@@ -26,21 +28,45 @@ uint64_t MulMod(uint64_t a, uint64_t b) {
 
 uint64_t DigitAt(std::string_view bytes, size_t at) {
   uint64_t digit = 0;
-  const size_t end = std::min(bytes.size(), at + kDigitBytes);
-  for (size_t i = end; i > at; --i) digit = digit << 8 | static_cast<uint8_t>(bytes[i - 1]);
+  const size_t left = bytes.size() - at;
+  if (left >= sizeof digit) {  // one load instead of a call
+    std::memcpy(&digit, bytes.data() + at, sizeof digit);
+    return digit & kDigitMask;
+  }
+  std::memcpy(&digit, bytes.data() + at, std::min(kDigitBytes, left));
   return digit;
 }
 
-// The bytes as the digits of a number in a large base, modulo the prime; the length comes first, so
-// that trailing zeros count.
-uint64_t Polynomial(std::string_view bytes, uint64_t seed) {
-  const uint64_t base = SplitMix64(seed, 0) % (kPrime - 2) + 2;
-  uint64_t sum = bytes.size() + 1;
-  for (size_t at = 0; at < bytes.size(); at += kDigitBytes) {
-    const uint64_t next = MulMod(sum, base) + DigitAt(bytes, at);
-    sum = next >= kPrime ? next - kPrime : next;
+// A polynomial whose coefficients are the digits, evaluated at a base drawn from a seed.
+class Polynomial {
+ public:
+  Polynomial(uint64_t seed, uint64_t first)
+      : base_(SplitMix64(seed, 0) % (kPrime - 2) + 2), sum_(first) {}
+
+  void Add(uint64_t digit) {
+    const uint64_t next = MulMod(sum_, base_) + digit;
+    sum_ = next >= kPrime ? next - kPrime : next;
   }
-  return MulMod(sum, base);
+  uint64_t value() const { return sum_; }
+
+ private:
+  uint64_t base_;
+  uint64_t sum_;
+};
+
+// The length is the first digit, so that trailing zeros count. One pass: the two products of a step
+// do not wait for each other.
+BodyDigest Digest(std::string_view bytes) {
+  Polynomial low(kLowSeed, bytes.size() + 1);
+  Polynomial high(kHighSeed, bytes.size() + 1);
+  for (size_t at = 0; at < bytes.size(); at += kDigitBytes) {
+    const uint64_t digit = DigitAt(bytes, at);
+    low.Add(digit);
+    high.Add(digit);
+  }
+  low.Add(0);  // spreads the last digit over all bits
+  high.Add(0);
+  return {bytes.size(), low.value(), high.value()};
 }
 
 std::string DeterministicBytes(const google::protobuf::Message& message) {
@@ -62,8 +88,7 @@ BodyDigest BodyHash(const google::protobuf::Message& request) {
   if (const auto* header = body->GetDescriptor()->FindFieldByName("header"); header != nullptr) {
     body->GetReflection()->ClearField(body.get(), header);
   }
-  const std::string bytes = DeterministicBytes(*body);
-  return {bytes.size(), Polynomial(bytes, kLowSeed), Polynomial(bytes, kHighSeed)};
+  return Digest(DeterministicBytes(*body));
 }
 
 }  // namespace kvtriage
