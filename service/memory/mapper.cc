@@ -1,6 +1,7 @@
 #include "service/memory/mapper.h"
 
-#include <atomic>
+#include <sys/stat.h>
+
 #include <chrono>
 #include <deque>
 #include <map>
@@ -15,6 +16,21 @@ namespace kvtriage {
 using Clock = std::chrono::steady_clock;
 using Task = std::function<void()>;
 
+namespace {
+
+constexpr uint32_t kMaxAsideThreads = 16;
+
+uint64_t BytesOf(const std::vector<UniqueFd>& fds) {
+  uint64_t bytes = 0;
+  for (const UniqueFd& fd : fds) {
+    struct stat file;
+    if (::fstat(fd.get(), &file) == 0) bytes += static_cast<uint64_t>(file.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+}  // namespace
+
 struct Mapper::State {
   Mutex mutex;
   CondVar changed;
@@ -22,6 +38,8 @@ struct Mapper::State {
   std::multimap<Clock::time_point, Task> later ABSL_GUARDED_BY(mutex);
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   std::optional<Clock::time_point> busy_since ABSL_GUARDED_BY(mutex);
+  std::deque<Task> aside ABSL_GUARDED_BY(mutex);
+  uint32_t aside_threads ABSL_GUARDED_BY(mutex) = 0;
   std::thread thread;
 
   // The next task that may run; waits for one. Nothing when stopping and all is done.
@@ -32,7 +50,7 @@ struct Mapper::State {
       const bool due = !later.empty() && later.begin()->first <= Clock::now();
       if (due || (stopping && queue.empty() && !later.empty())) return TakeLater();
       if (!queue.empty()) return TakeQueued();
-      if (stopping) return std::nullopt;
+      if (stopping && aside_threads == 0) return std::nullopt;
       if (later.empty()) {
         changed.Wait(&mutex);
       } else {
@@ -58,9 +76,26 @@ struct Mapper::State {
   void Run() {
     while (std::optional<Task> task = Next()) (*task)();
   }
+
+  // The next task for a thread aside; the thread ends when there is none.
+  std::optional<Task> NextAside() {
+    MutexLock lock(&mutex);
+    if (aside.empty()) {
+      --aside_threads;
+      changed.NotifyAll();
+      return std::nullopt;
+    }
+    Task task = std::move(aside.front());
+    aside.pop_front();
+    return task;
+  }
+
+  void RunAside() {
+    while (std::optional<Task> task = NextAside()) (*task)();
+  }
 };
 
-Mapper::Mapper() : state_(std::make_unique<State>()) {
+Mapper::Mapper() : state_(std::make_shared<State>()) {
   state_->thread = std::thread([state = state_.get()] { state->Run(); });
 }
 
@@ -89,9 +124,22 @@ void Mapper::PostAfter(uint64_t delay_ms, Task task) {
   state_->changed.NotifyAll();
 }
 
+void Mapper::PostAside(Task task) {
+  {
+    MutexLock lock(&state_->mutex);
+    state_->aside.push_back(std::move(task));
+    if (state_->aside_threads == kMaxAsideThreads) return;
+    ++state_->aside_threads;
+  }
+  // The destructor waits for the count, not for the threads: they hold the state themselves.
+  std::thread([state = state_] { state->RunAside(); }).detach();
+}
+
 void Mapper::Close(std::vector<UniqueFd> fds) {
   if (fds.empty()) return;
-  Post([fds = std::make_shared<std::vector<UniqueFd>>(std::move(fds))] { fds->clear(); });
+  const bool quick = BytesOf(fds) <= kQuickBytes;
+  Task close = [fds = std::make_shared<std::vector<UniqueFd>>(std::move(fds))] { fds->clear(); };
+  return quick ? Post(std::move(close)) : PostAside(std::move(close));
 }
 
 uint64_t Mapper::BusyMs() const {

@@ -60,12 +60,22 @@ void Region::Retire(const std::shared_ptr<Region>& region) {
 
 void Region::DropUse(const std::shared_ptr<Region>& region) {
   if (region->uses_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  region->mapper_.Post([region] { region->Close(); });
+  region->mapper_.Post([region] { Close(region); });
 }
 
-void Region::Close() {
+void Region::Close(const std::shared_ptr<Region>& region) {
   FaultPoint("memory.before_close");
-  mapping_.reset();
+  if (region->bytes_ <= Mapper::kQuickBytes) {
+    region->mapping_.reset();
+    return region->OnUnmapped();
+  }
+  region->mapper_.PostAside([region] {
+    region->mapping_.reset();
+    region->mapper_.Post([region] { region->OnUnmapped(); });
+  });
+}
+
+void Region::OnUnmapped() {
   FaultPoint("memory.after_close");
   std::exchange(closed_, nullptr)();
 }

@@ -15,7 +15,7 @@
 
 namespace kvtriage {
 
-// A shared mapping of part of a file. Unmaps itself. Made and destroyed on the mapper's thread.
+// A shared mapping of part of a file. Unmaps itself. Made and destroyed on the mapper's threads.
 class HostMapping {
  public:
   // MAP_FAILED. The descriptor is not needed afterwards. `offset` lies on a page.
@@ -67,9 +67,10 @@ class Region {
 
  private:
   static void DropUse(const std::shared_ptr<Region>& region);
-  void Close();  // mapper's thread
+  static void Close(const std::shared_ptr<Region>& region);  // mapper's thread
+  void OnUnmapped();                                         // mapper's thread
 
-  // Copies: the mapping itself is gone once closed, and only the mapper's thread touches it.
+  // Copies: the mapping itself is gone once closed, and only the mapper's threads touch it.
   std::byte* const data_;
   const uint64_t bytes_;
   const RegionPlace place_;

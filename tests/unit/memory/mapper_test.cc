@@ -80,5 +80,46 @@ TEST(Mapper, ClosesDescriptorsOnItsThread) {
   }
 }
 
+TEST(Mapper, WorkAsideHoldsUpNobodyAndIsNotAHang) {
+  Mapper mapper;
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> ended{0};
+  for (int i = 0; i < 40; ++i) {  // more than run at once
+    mapper.PostAside([&, released] {
+      released.wait();
+      ++ended;
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    std::promise<void> ran;
+    mapper.Post([&] { ran.set_value(); });
+    ran.get_future().wait();
+  }
+  EXPECT_TRUE(WaitUntil([&] { return mapper.BusyMs() == 0; }));
+  EXPECT_EQ(ended, 0);
+  release.set_value();
+  EXPECT_TRUE(WaitUntil([&] { return ended == 40; }));
+}
+
+TEST(Mapper, DestructorWaitsForWorkAsideAndWhatItPosts) {
+  std::atomic<int> ran{0};
+  std::promise<void> release;
+  std::thread releaser;
+  {
+    Mapper mapper;
+    mapper.PostAside([&] {
+      release.get_future().wait();
+      mapper.Post([&] {
+        ++ran;
+        mapper.PostAside([&] { ++ran; });
+      });
+    });
+    releaser = std::thread([&] { release.set_value(); });
+  }
+  EXPECT_EQ(ran, 2);
+  releaser.join();
+}
+
 }  // namespace
 }  // namespace kvtriage

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 
 #include "service/observe/fault_point.h"
 #include "tests/support/process_tables.h"
@@ -348,6 +349,53 @@ TEST_F(Registering, AfterTheEndNothingIsTaken) {
 }
 
 #ifdef KVTRIAGE_FAULT_POINTS
+// Holds a registration between its mappings and its commit, and does something meanwhile.
+class RegisteringSlowly : public Registering {
+ protected:
+  absl::StatusOr<RegisteredIds> RegisterWhile(RegisterSpec spec,
+                                              const std::function<void()>& meanwhile) {
+    EXPECT_TRUE(SetFaults("memory.after_map:delay=100").ok());
+    std::promise<absl::StatusOr<RegisteredIds>> answer;
+    lender_->Register(std::move(spec), [&](auto ids) { answer.set_value(std::move(ids)); });
+    EXPECT_TRUE(WaitUntil([] { return FaultPointPassings("memory.after_map") > 0; }));
+    meanwhile();
+    absl::StatusOr<RegisteredIds> ids = answer.get_future().get();
+    EXPECT_TRUE(SetFaults("").ok());
+    return ids;
+  }
+};
+
+TEST_F(RegisteringSlowly, AnEarlierRegionThatRetiresMeanwhileIsUnknown) {
+  const uint64_t older = lender_.RegisterOne(k_, kBytes).value();
+  RegisterSpec spec;
+  spec.regions.push_back({lender_.Ticket(v_), 0, kBytes, true, 0, 0, ""});
+  CacheSpec cache;
+  cache.layers = {SmallLayer(0, {older, 0, SmallLayout(4)}, {1, 0, SmallLayout(4)})};
+  spec.caches.push_back({cache, 0});
+  std::promise<void> closed;
+  UnregisterSpec retire;
+  retire.region_ids = {older};
+  const auto ids = RegisterWhile(
+      spec, [&] { lender_->Unregister(retire, 10'000, [&](auto) { closed.set_value(); }); });
+  EXPECT_EQ(ReasonOf(ids.status()), "memory_unknown");
+  closed.get_future().wait();
+  lender_.Settle();
+  EXPECT_EQ(CountMappings(kName), mappings_);
+  EXPECT_EQ(lender_.observer().mapped, 0u);
+  EXPECT_TRUE(lender_->ListCaches().empty());
+}
+
+TEST_F(RegisteringSlowly, ASessionThatEndsMeanwhileGetsNothing) {
+  std::promise<void> closed;
+  const auto ids =
+      RegisterWhile(GoodSpec(), [&] { lender_->RetireAll([&] { closed.set_value(); }); });
+  EXPECT_EQ(ReasonOf(ids.status()), "session_ended");
+  closed.get_future().wait();
+  EXPECT_EQ(CountMappings(kName), mappings_);
+  EXPECT_EQ(lender_.observer().mapped, 0u);
+  EXPECT_EQ(lender_.observer().retiring, 0);
+}
+
 TEST_F(Registering, PassesItsFaultPoints) {
   ASSERT_TRUE(SetFaults("").ok());
   ASSERT_TRUE(lender_.Register(GoodSpec()).ok());

@@ -239,6 +239,20 @@ TEST_F(Lent, DestructionClosesWhatIsLeftWhenThePinsDrop) {
   EXPECT_EQ(CountMappings(kName), mappings);
 }
 
+// Freeing the pages of a large file takes long, and after its worker's death that is our part.
+TEST_F(Lent, LargeRegionsCloseAside) {
+  constexpr uint64_t kLarge = 2 * Mapper::kQuickBytes;  // never touched, so it costs nothing
+  const UniqueFd large = MakeLentMemfd(kLarge, 0, kLentSeals, kName);
+  const uint64_t id = lender_.RegisterOne(large, kLarge).value();
+  ASSERT_EQ(CountMappings(kName), 1u);
+  RegionPin job = lender_->Pin(id).value();
+  EXPECT_EQ(ReasonOf(lender_.UnregisterIds({id}, 1).status()), "region_retiring");
+  job = RegionPin();
+  ASSERT_TRUE(lender_.UnregisterIds({id}).ok());
+  EXPECT_EQ(CountMappings(kName), 0u);
+  EXPECT_EQ(lender_.observer().mapped, 0u);
+}
+
 TEST_F(Lent, RetireAllWaitsForTheLastPin) {
   const uint64_t id = lender_.RegisterOne(fd_, kBytes).value();
   ASSERT_TRUE(lender_.RegisterOne(fd_, kBytes).ok());
