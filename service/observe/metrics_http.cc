@@ -1,96 +1,193 @@
 #include "service/observe/metrics_http.h"
 
-#include <civetweb.h>
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/core/status_macros.h"
+#include "service/memory/unique_fd.h"
 
 namespace kvtriage {
-
-struct MetricsHttp::Server {
-  std::function<std::string()> page;
-  mg_context* context = nullptr;
-};
-
 namespace {
 
-constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+using Clock = std::chrono::steady_clock;
 
-// The library takes lists of ports, and letters behind a port for TLS and redirections.
-bool IsOneAddress(const std::string& address) {
-  return address.find(',') == std::string::npos && !address.empty() && address.back() >= '0' &&
-         address.back() <= '9';
+constexpr auto kConnectionLimit = std::chrono::seconds(5);
+constexpr size_t kMaxHead = 8 << 10;
+constexpr int kBacklog = 16;
+
+absl::Status Unusable(const std::string& address, std::string_view why) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot serve metrics on ", address, ": ", std::string(why)));
 }
 
-absl::Status Unusable(const std::string& address) {
-  return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", address,
-                                             ": address unusable, port taken or no right to it"));
+struct HostPort {
+  std::string host, port;  // no host: all addresses
+};
+
+HostPort Split(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return {"", address};
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  return {host, address.substr(colon + 1)};
 }
 
-// The library's own words go nowhere: our log is JSON, and failures are returned.
-int DropMessage(const mg_connection*, const char*) { return 1; }
+bool IsPort(const std::string& port) {
+  return !port.empty() && port.size() <= 5 &&
+         port.find_first_not_of("0123456789") == std::string::npos && std::stoi(port) <= 65'535;
+}
 
-int ServePage(mg_connection* connection, void* page) {
-  const mg_request_info* request = mg_get_request_info(connection);
-  const std::string_view uri = request->local_uri != nullptr ? request->local_uri : "";
-  const std::string_view method = request->request_method;
-  if (uri != "/metrics") {
-    mg_send_http_error(connection, 404, "only /metrics is here");
-    return 404;
+absl::StatusOr<UniqueFd> Listen(const std::string& address) {
+  const HostPort parts = Split(address);
+  if (!IsPort(parts.port)) return Unusable(address, "the port is not a number up to 65535");
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(parts.host.empty() ? nullptr : parts.host.c_str(),
+                                parts.port.c_str(), &hints, &found);
+  if (error != 0) return Unusable(address, gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, &freeaddrinfo);
+  UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;  // a port in TIME_WAIT is free; one in use stays taken
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (!socket.valid() || bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      listen(socket.get(), kBacklog) != 0) {
+    return Unusable(address, std::strerror(errno));
   }
-  if (method != "GET" && method != "HEAD") {
-    mg_send_http_error(connection, 405, "only GET and HEAD");
-    return 405;
-  }
-  const std::string body = (*static_cast<std::function<std::string()>*>(page))();
-  const std::string head =
-      absl::StrCat("HTTP/1.1 200 OK\r\nContent-Type: ", kContentType,
-                   "\r\nContent-Length: ", body.size(), "\r\nConnection: close\r\n\r\n");
-  mg_write(connection, head.data(), head.size());
-  if (method == "GET") mg_write(connection, body.data(), body.size());
-  return 200;
+  return socket;
+}
+
+uint16_t PortOf(int socket) {
+  sockaddr_storage name{};
+  socklen_t bytes = sizeof(name);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&name), &bytes);
+  return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&name)->sin6_port
+                                          : reinterpret_cast<sockaddr_in*>(&name)->sin_port);
+}
+
+std::string Answer(std::string_view status, std::string_view body, bool with_body) {
+  return absl::StrCat("HTTP/1.1 ", std::string(status),
+                      "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8"
+                      "\r\nContent-Length: ",
+                      body.size(), "\r\nConnection: close\r\n\r\n",
+                      with_body ? std::string(body) : "");
 }
 
 }  // namespace
 
+std::string HttpAnswer(const std::string& head, const std::function<std::string()>& page) {
+  const std::string_view line = std::string_view(head).substr(0, head.find("\r\n"));
+  const size_t method_end = line.find(' ');
+  const size_t target_end = line.rfind(' ');
+  if (method_end == std::string_view::npos || target_end == method_end ||
+      !line.substr(target_end + 1).starts_with("HTTP/1.")) {
+    return Answer("400 Bad Request", "not an HTTP request\n", true);
+  }
+  const std::string_view method = line.substr(0, method_end);
+  std::string_view target = line.substr(method_end + 1, target_end - method_end - 1);
+  target = target.substr(0, target.find('?'));
+  if (target != "/metrics") return Answer("404 Not Found", "only /metrics is here\n", true);
+  if (method != "GET" && method != "HEAD") {
+    return Answer("405 Method Not Allowed", "only GET and HEAD\n", true);
+  }
+  return Answer("200 OK", page(), method == "GET");
+}
+
+struct MetricsHttp::Server {
+  // Waits until `socket` has `events`; false when the server stops or the time is over.
+  bool Wait(int socket, int16_t events, Clock::time_point limit) const {
+    for (;;) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now()).count();
+      if (left <= 0) return false;
+      pollfd watched[] = {{socket, events, 0}, {stop.get(), POLLIN, 0}};
+      const int ready = poll(watched, 2, static_cast<int>(left));
+      if (ready < 0 && errno == EINTR) continue;
+      return ready > 0 && watched[1].revents == 0;
+    }
+  }
+
+  void Run() {
+    constexpr auto kForever = std::chrono::hours(1);
+    while (!Stopping()) {
+      if (!Wait(listener.get(), POLLIN, Clock::now() + kForever)) continue;
+      const UniqueFd connection(
+          accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (connection.valid()) Serve(connection.get());
+    }
+  }
+
+  bool Stopping() const {
+    pollfd watched{stop.get(), POLLIN, 0};
+    return poll(&watched, 1, 0) > 0;
+  }
+
+  void Serve(int connection) const {
+    const Clock::time_point limit = Clock::now() + kConnectionLimit;
+    std::string head;
+    while (head.find("\r\n\r\n") == std::string::npos && head.size() < kMaxHead) {
+      char bytes[1024];
+      if (!Wait(connection, POLLIN, limit)) return;
+      const ssize_t got = recv(connection, bytes, sizeof(bytes), 0);
+      if (got <= 0) return;
+      head.append(bytes, static_cast<size_t>(got));
+    }
+    const std::string answer = HttpAnswer(head, page);
+    std::string_view rest = answer;
+    while (!rest.empty() && Wait(connection, POLLOUT, limit)) {
+      const ssize_t sent = send(connection, rest.data(), rest.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return;
+      rest.remove_prefix(static_cast<size_t>(sent));
+    }
+  }
+
+  UniqueFd listener, stop;
+  std::string address;
+  std::function<std::string()> page;
+  std::thread thread;
+};
+
+MetricsHttp::MetricsHttp() : server_(std::make_unique<Server>()) {}
+
 absl::StatusOr<std::unique_ptr<MetricsHttp>> MetricsHttp::Start(const std::string& address,
                                                                 std::function<std::string()> page) {
-  if (!IsOneAddress(address)) return Unusable(address);
   std::unique_ptr<MetricsHttp> http(new MetricsHttp);
-  http->server_ = std::make_unique<Server>();
-  http->server_->page = std::move(page);
-  // A scraper that stalls holds the only thread for at most request_timeout_ms.
-  const char* options[] = {"listening_ports",
-                           address.c_str(),
-                           "num_threads",
-                           "1",
-                           "request_timeout_ms",
-                           "5000",
-                           "enable_keep_alive",
-                           "no",
-                           nullptr};
-  mg_callbacks callbacks{};
-  callbacks.log_message = &DropMessage;
-  std::array<char, 256> text{};
-  unsigned code = 0;
-  mg_init_data init{&callbacks, nullptr, options};
-  mg_error_data error{&code, text.data(), text.size()};
-  http->server_->context = mg_start2(&init, &error);
-  if (http->server_->context == nullptr) return Unusable(address);
-  mg_set_request_handler(http->server_->context, "/", &ServePage, &http->server_->page);
-  mg_server_port port{};
-  mg_get_server_ports(http->server_->context, 1, &port);
+  Server& server = *http->server_;
+  KVTRIAGE_ASSIGN_OR_RETURN(server.listener, Listen(address));
+  server.stop.reset(eventfd(0, EFD_CLOEXEC));
+  if (!server.stop.valid()) return Unusable(address, std::strerror(errno));
   const size_t colon = address.rfind(':');
-  const std::string host = colon == std::string::npos ? "" : address.substr(0, colon + 1);
-  http->address_ = absl::StrCat(host, port.port);
+  const std::string host = colon == std::string::npos ? "0.0.0.0:" : address.substr(0, colon + 1);
+  server.address = absl::StrCat(host, PortOf(server.listener.get()));
+  server.page = std::move(page);
+  server.thread = std::thread([&server] { server.Run(); });
   return http;
 }
 
 MetricsHttp::~MetricsHttp() {
-  if (server_->context != nullptr) mg_stop(server_->context);
+  if (!server_->thread.joinable()) return;
+  const uint64_t one = 1;
+  const ssize_t written = write(server_->stop.get(), &one, sizeof(one));
+  (void)written;  // a counter at 0 always takes it
+  server_->thread.join();
 }
+
+const std::string& MetricsHttp::address() const { return server_->address; }
 
 }  // namespace kvtriage

@@ -7,7 +7,6 @@
 #include <grpcpp/resource_quota.h>
 
 #include <chrono>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,14 +23,16 @@ constexpr int kMaxThreads = 16;
 constexpr int kMaxMetadataBytes = 8 << 10;
 constexpr int kMinPingGapMs = 5'000;
 
-// Health and reflection are global switches of gRPC, read when a server is built.
-void SwitchPlugins(bool reflection) {
-  static std::once_flag once;
-  std::call_once(once, [reflection] {
-    grpc::EnableDefaultHealthCheckService(true);
-    if (reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  });
-}
+// Linking gRPC's reflection makes every server serve it; this takes it out again.
+class NoReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const std::unique_ptr<grpc::ServerBuilderPlugin>& plugin) {
+      return plugin->name() == "proto_server_reflection";
+    });
+  }
+};
 
 void SetLimits(const RpcCore& core, const RpcServer::Settings& settings,
                grpc::ServerBuilder& builder) {
@@ -77,11 +78,13 @@ RpcServer::~RpcServer() {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(RpcCore& core,
                                                             const Settings& settings) {
-  SwitchPlugins(settings.reflection);
+  grpc::EnableDefaultHealthCheckService(true);  // a global switch, read when a server is built
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // does nothing when linking did it
   std::unique_ptr<RpcServer> rpc(new RpcServer);
   State& state = *rpc->state_;
   grpc::ServerBuilder builder;
   SetLimits(core, settings, builder);
+  if (!settings.reflection) builder.SetOption(std::make_unique<NoReflection>());
   state.acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());  // a Unix socket: the peer was checked when it connected

@@ -339,7 +339,7 @@ v1::CompressRequest RawWorker::AttentionRequest(uint64_t id, uint32_t rows, uint
   parts.mutable_window()->set_last(kWindow);
   parts.mutable_protect()->set_recent(kWindow);
   request.mutable_sequences(0)->set_rows_count(kWindow);
-  v1::QueryWindow& query = *request.mutable_inputs()->mutable_query();
+  v1::ScoreInputs::QueryWindow& query = *request.mutable_inputs()->mutable_query();
   query.set_stage(v1::QUERY_STAGE_AFTER_ROPE);
   request.mutable_inputs()->set_softmax_scale(0.25);
   v1::Tensor& q = *query.mutable_q();

@@ -32,7 +32,7 @@ TEST(ServiceLoad, ExcessGetsARetryHintAndHealthStillAnswers) {
   const auto health = Connect(service.endpoint());
 
   std::atomic<int> ok{0}, shed{0}, wrong{0};
-  std::vector<std::thread> callers;
+  std::vector<std::jthread> callers;
   for (uint64_t i = 0; i < 64; ++i) {
     callers.emplace_back([&, i] {
       RawWorker& worker = *workers[i % workers.size()];
@@ -53,7 +53,7 @@ TEST(ServiceLoad, ExcessGetsARetryHintAndHealthStillAnswers) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(HealthOf(health, ""), "SERVING");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
-  for (std::thread& caller : callers) caller.join();
+  for (std::jthread& caller : callers) caller.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(ok + shed, 64);
   EXPECT_GE(ok, 1);
@@ -66,7 +66,7 @@ TEST(ServiceLoad, FifthJobOfASessionIsRefusedWithAHint) {
   ServiceProcess service(kProgram);
   ASSERT_TRUE(service.Start({"--fault=lane.job_start:delay=1500"}));
   const auto worker = Lender(service);
-  std::vector<std::thread> callers;
+  std::vector<std::jthread> callers;
   std::atomic<int> ok{0};
   for (uint64_t i = 0; i < 4; ++i) {
     callers.emplace_back([&, i] {
@@ -81,7 +81,7 @@ TEST(ServiceLoad, FifthJobOfASessionIsRefusedWithAHint) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_GT(DetailOf(status).retry_after_ms(), 0u);
   EXPECT_EQ(DetailOf(status).cache_state(), v1::CACHE_STATE_UNHARMED);
-  for (std::thread& caller : callers) caller.join();
+  for (std::jthread& caller : callers) caller.join();
   EXPECT_EQ(ok, 4);
   EXPECT_EQ(service.Metric("kvtriage_rejections_total", "session_busy"), 1);
 }

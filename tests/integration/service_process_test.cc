@@ -235,7 +235,7 @@ TEST_F(Process, EndsWithItsParentIfAsked) {
 // https://github.com/userver-framework/userver/issues/440
 // https://github.com/grpc/grpc/issues/39114
 TEST_F(Process, DrainFinishesTheRunningJobAndTellsIdleStreams) {
-  const auto process = Start({"--fault=lane.job_start:delay=2000", "--drain.notice_ms=300"});
+  const auto process = Start({"--fault=plan.after_pins:delay=2000", "--drain.notice_ms=300"});
   ASSERT_TRUE(Started(*process));
   RawWorker idle(Socket()), busy(Socket());
   ASSERT_TRUE(idle.Attach());
@@ -245,10 +245,8 @@ TEST_F(Process, DrainFinishesTheRunningJobAndTellsIdleStreams) {
   const auto health = Connect(Socket());
   grpc::Status job;
   v1::CompressResponse response;
-  std::thread caller([&] { job = busy.Compress(busy.RecencyRequest(1, 40, 10), &response); });
+  std::jthread caller([&] { job = busy.Compress(busy.RecencyRequest(1, 40, 10), &response); });
   ASSERT_TRUE(WaitUntil([&] {
-    v1::CompressResponse ignored;
-    v1::CompressRequest probe = busy.RecencyRequest(2, 40, 10);
     v1::ListRegionsResponse listing;
     v1::MemoryService::NewStub(busy.channel())->ListRegions(busy.Context().get(), {}, &listing);
     return listing.regions_size() == 1 && listing.regions(0).pins() > 0;
@@ -295,13 +293,13 @@ TEST_F(Process, SecondSignalEndsTheDrainAtOnce) {
 
 TEST_F(Process, HangingShutdownIsCutOff) {
   const auto process =
-      Start({"--fault=lane.job_start:hang", "--drain.notice_ms=0", "--drain.deadline_ms=200"});
+      Start({"--fault=plan.after_pins:hang", "--drain.notice_ms=0", "--drain.deadline_ms=200"});
   ASSERT_TRUE(Started(*process));
   RawWorker worker(Socket());
   ASSERT_TRUE(worker.Attach());
   ASSERT_EQ(worker.Bind(), "ok");
   ASSERT_TRUE(worker.Lend().ok());
-  std::thread caller([&] {
+  std::jthread caller([&] {
     v1::CompressResponse response;
     EXPECT_FALSE(worker.Compress(worker.RecencyRequest(1, 40, 10), &response).ok());
   });
@@ -317,13 +315,13 @@ TEST_F(Process, HangingShutdownIsCutOff) {
 }
 
 TEST_F(Process, StuckJobEndsTheServiceWithItsOwnCode) {
-  const auto process = Start({"--fault=lane.job_start:hang", "--lane.stuck_ms=300"});
+  const auto process = Start({"--fault=plan.after_pins:hang", "--lane.stuck_ms=300"});
   ASSERT_TRUE(Started(*process));
   RawWorker worker(Socket());
   ASSERT_TRUE(worker.Attach());
   ASSERT_EQ(worker.Bind(), "ok");
   ASSERT_TRUE(worker.Lend().ok());
-  std::thread caller([&] {
+  std::jthread caller([&] {
     v1::CompressResponse response;
     EXPECT_FALSE(worker.Compress(worker.RecencyRequest(1, 40, 10), &response).ok());
   });

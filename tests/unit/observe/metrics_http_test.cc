@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -97,6 +99,36 @@ TEST(MetricsHttp, BadAddressesAreRefused) {
     ASSERT_FALSE(http.ok()) << address << " became " << (*http)->address();
     EXPECT_THAT(std::string(http.status().message()), HasSubstr(address));
   }
+}
+
+TEST(MetricsHttp, StallingClientDoesNotKeepItFromStopping) {
+  auto http = MetricsHttp::Start("127.0.0.1:0", &Page);
+  ASSERT_TRUE(http.ok()) << http.status();
+  const std::string& address = (*http)->address();
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + address.rfind(':') + 1)));
+  const UniqueFd stalled(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(stalled.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  ASSERT_EQ(send(stalled.get(), "GET ", 4, 0), 4);
+  const auto begin = std::chrono::steady_clock::now();
+  http->reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+}
+
+TEST(MetricsHttp, AnswersOddRequests) {
+  const auto answer = [](const std::string& head) { return HttpAnswer(head, &Page).substr(0, 12); };
+  EXPECT_EQ(answer("GET /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
+  EXPECT_EQ(answer("GET /metrics?name=x HTTP/1.0\r\n\r\n"), "HTTP/1.1 200");
+  EXPECT_EQ(answer("GET /metricsx HTTP/1.1\r\n\r\n"), "HTTP/1.1 404");
+  EXPECT_EQ(answer("PRI * HTTP/1.1\r\n\r\n"), "HTTP/1.1 404");
+  EXPECT_EQ(answer("DELETE /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 405");
+  for (const std::string head :
+       {"", "\r\n\r\n", "GET", "GET /metrics", " ", "GET  HTTP/1.1", "\1\2"}) {
+    EXPECT_EQ(answer(head), "HTTP/1.1 400") << head;
+  }
+  EXPECT_EQ(answer(std::string(100'000, 'x')), "HTTP/1.1 400");
 }
 
 TEST(MetricsHttp, ServesManyScrapesOneAfterTheOther) {
