@@ -31,7 +31,8 @@ absl::Status SessionEnded() {
 }
 
 void Later(Callbacks& later, std::function<void(CallResult)> done, CallResult result) {
-  later.push_back([done = std::move(done), result = std::move(result)] { done(result); });
+  later.push_back(
+      [done = std::move(done), result = std::move(result)]() mutable { done(std::move(result)); });
 }
 
 void LaterAll(Callbacks& later, std::vector<IdempotencyStore::Done> waiters, CallResult result) {
@@ -242,7 +243,7 @@ void Engine::State::Finish(std::unique_ptr<Job> job, CallResult result, absl::Du
     Settle(job->session_id(), later);
   }
   FaultPoint("result.after_store");
-  job->call.done(result);
+  job->call.done(std::move(result));
   CallAll(answers);
   CallAll(later);
   const MutexLock lock(&mu);
