@@ -28,10 +28,15 @@ namespace {
 constexpr uint64_t kMapperStuckMs = 5'000;
 constexpr uint64_t kSickMs = 1'000;  // for clients to see it and for the log to be read
 constexpr uint64_t kFlushMs = 50;
-constexpr uint64_t kSessionsEndMs = 1'000;  // in a shutdown
-constexpr uint64_t kCallsEndMs = 500;       // in a shutdown, before they are cancelled
-constexpr uint64_t kHangMs = 2'000;         // after that, a shutdown hangs
-constexpr uint64_t kHangMsWhenHurried = 900;
+
+// How long the steps of a shutdown may take before the next one comes anyway.
+struct ShutdownTimes {
+  uint64_t sessions_ms;  // to end the sessions
+  uint64_t calls_ms;     // for calls to end, before they are cancelled
+  uint64_t hang_ms;      // for everything: then the process ends whatever hangs
+};
+constexpr ShutdownTimes kShutdown = {1'000, 500, 3'500};
+constexpr ShutdownTimes kHurriedShutdown = {400, 200, 900};
 constexpr uint64_t kDrainLookMs = 20;
 
 struct Listeners {
@@ -223,11 +228,12 @@ void Service::Parts::Drain() {
 }
 
 void Service::Parts::ShutDown(bool hurried) {
-  ExitAfter(hurried ? kHangMsWhenHurried : kSessionsEndMs + kCallsEndMs + kHangMs);
+  const ShutdownTimes& times = hurried ? kHurriedShutdown : kShutdown;
+  ExitAfter(times.hang_ms);
   sessions.EndAll(EndCause::kDrain);
-  sessions.WaitAllClosed(kSessionsEndMs);
+  sessions.WaitAllClosed(times.sessions_ms);
   FaultPoint("drain.before_shutdown");
-  server->Shutdown(hurried ? 0 : kCallsEndMs);
+  server->Shutdown(times.calls_ms);
   watchdog.reset();
   main_socket.reset();
   fd_socket.reset();

@@ -95,7 +95,8 @@ TEST(ServiceLoad, ConnectionsAreCapped) {
   EXPECT_EQ(HealthOf(second, ""), "SERVING");
   const auto third = Connect(service.endpoint());
   EXPECT_EQ(HealthOf(third, ""), std::to_string(grpc::StatusCode::UNAVAILABLE));
-  EXPECT_NE(service.Log().find("connection_limit"), std::string::npos);
+  EXPECT_TRUE(
+      WaitUntil([&] { return service.Log().find("connection_limit") != std::string::npos; }));
   first.reset();
   EXPECT_TRUE(WaitUntil([&] { return HealthOf(third, "") == "SERVING"; }));
 }

@@ -448,7 +448,7 @@ TEST_F(ServiceRpc, CompressedRequestsAreRefusedByTheTransport) {
   const auto worker = Lender();
   const double before = *service_.Metric("process_resident_memory_bytes");
   v1::CompressRequest bomb = worker->RecencyRequest(1, 40, 10);
-  for (int i = 0; i < 8'000'000; ++i) bomb.add_sequences();
+  for (int i = 0; i < 1'000'000; ++i) bomb.add_sequences();
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
     const auto context = worker->Context();
     context->set_compression_algorithm(algorithm);
