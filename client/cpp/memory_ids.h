@@ -14,7 +14,10 @@ namespace kvtriage::client {
 // Handles that this session gives out start here; smaller ones are indices into one Registration.
 inline constexpr uint64_t kFirstHandle = uint64_t{1} << 32;
 
-// Thread-safe. Unknown handles give id 0, which the service refuses with the field named.
+// No region or cache has it: the service answers MEMORY_UNKNOWN and names the field.
+inline constexpr uint64_t kUnknownId = ~uint64_t{0};
+
+// Thread-safe.
 class MemoryIds {
  public:
   void Set(Region region, uint64_t id) { Put(regions_, region.handle, id); }
@@ -44,7 +47,7 @@ class MemoryIds {
   uint64_t Get(const Map& map, uint64_t handle) const {
     MutexLock lock(&mutex_);
     const auto found = map.find(handle);
-    return found == map.end() ? 0 : found->second;
+    return found == map.end() ? kUnknownId : found->second;
   }
   uint64_t Reverse(const Map& map, uint64_t id) const {
     MutexLock lock(&mutex_);

@@ -102,7 +102,7 @@ TEST_F(ClientCalls, RegistrationIsAllOrNothingAndNamesTheField) {
   StartService();
   StampedWorker worker(1, 64);
   CacheSpec bad = worker.Describe();
-  bad.layers[1].v.num_blocks = 1u << 20;
+  bad.layers[1].v.offset = worker.memory().size() - sizeof(float);
   const auto lent = session_->Register({{worker.memory().Lend()}, {bad}});
   EXPECT_EQ(lent.status().code(), absl::StatusCode::kOutOfRange) << lent.status();
   const auto details = GetErrorDetails(lent.status());

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -276,6 +277,52 @@ TEST_F(Process, DrainFinishesTheRunningJobAndTellsIdleStreams) {
   EXPECT_EQ(ReasonOf(idle.FinishStream()), "draining");
   EXPECT_EQ(process->WaitExit(), 0);
   EXPECT_FALSE(std::filesystem::exists(Socket()));
+}
+
+// Every answer that the service gave arrives: as many calls are OK here as it logged.
+TEST_F(Process, DrainUnderLoadLosesNoJob) {
+  for (int round = 0; round < 5; ++round) {
+    SCOPED_TRACE(round);
+    const auto process = Start({"--drain.notice_ms=50", "--log.level=debug"});
+    ASSERT_TRUE(Started(*process));
+    std::atomic<int> ok{0};
+    std::vector<std::unique_ptr<RawWorker>> workers;
+    for (int i = 0; i < 3; ++i) {
+      workers.push_back(std::make_unique<RawWorker>(Socket()));
+      ASSERT_TRUE(workers.back()->Attach());
+      ASSERT_EQ(workers.back()->Bind(), "ok");
+      ASSERT_TRUE(workers.back()->Lend().ok());
+    }
+    std::vector<std::jthread> callers;
+    for (const auto& worker : workers) {
+      callers.emplace_back([&ok, &worker] {
+        for (uint64_t id = 1;; ++id) {
+          v1::CompressResponse response;
+          const grpc::Status status =
+              worker->Compress(worker->AttentionRequest(id, 64, 16), &response);
+          if (status.ok()) {
+            ++ok;
+            continue;
+          }
+          const std::string reason = ReasonOf(status);
+          EXPECT_TRUE(reason == "draining" || reason == "session_unknown" ||
+                      status.error_code() == grpc::StatusCode::UNAVAILABLE)
+              << reason;
+          return;
+        }
+      });
+    }
+    ASSERT_TRUE(WaitUntil([&] { return ok > 20; }));
+    process->Signal(SIGTERM);
+    EXPECT_EQ(process->WaitExit(), 0);
+    callers.clear();
+    std::istringstream log(process->ErrorOutput());
+    int answered = 0;
+    for (std::string line; std::getline(log, line);) {
+      answered += line.find("\"method\":\"Compress\",\"code\":\"OK\"") != std::string::npos;
+    }
+    EXPECT_EQ(ok, answered);
+  }
 }
 
 TEST_F(Process, SecondSignalEndsTheDrainAtOnce) {

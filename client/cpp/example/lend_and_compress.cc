@@ -13,7 +13,7 @@ namespace kv = kvtriage::client;
 
 namespace {
 
-constexpr uint32_t kLayers = 2, kQueryHeads = 4, kHeads = 2, kTokens = 32, kElems = 16, kWindow = 4;
+constexpr uint32_t kLayers = 2, kQueryHeads = 4, kHeads = 2, kTokens = 32, kElems = 16, kWindow = 1;
 constexpr uint64_t kPlane =
     uint64_t{kHeads} * kTokens * kElems * sizeof(float);  // K or V of a layer
 constexpr uint64_t kQueries = uint64_t{kLayers} * kWindow * kQueryHeads * kElems * sizeof(float);
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   sequence.sharing = kv::Sharing::kAllPrivate;
   sequence.rows_count = kWindow;
   request.sequences = {sequence};
-  request.policy = kv::NamedPolicyTokens("snapkv+obc-joint", 12);
+  request.policy = kv::NamedPolicyTokens("tova+obc-joint", 12);
   kv::QueryWindow window;
   window.q = kv::DenseTensor(lent.regions[0], 2 * kLayers * kPlane, kv::DType::kF32, kLayers,
                              kWindow, kQueryHeads, kElems);

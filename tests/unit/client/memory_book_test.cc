@@ -65,15 +65,15 @@ TEST_F(MemoryBookTest, ARegionTakesItsCachesWithIt) {
   EXPECT_FALSE(book_.SpecOf(first.caches[0].cache).has_value());
 }
 
-TEST(MemoryIds, UnknownHandlesAreIdZeroAndIndicesPassThrough) {
+TEST(MemoryIds, UnknownHandlesGetAnIdOfNothingAndIndicesPassThrough) {
   MemoryIds ids;
-  EXPECT_EQ(ids.IdOf(Region{kFirstHandle + 5}), 0u);
+  EXPECT_EQ(ids.IdOf(Region{kFirstHandle + 5}), kUnknownId);
   EXPECT_EQ(ids.IdOf(Region::OfThisCall(0)), 1u);
   ids.Set(Region{kFirstHandle + 5}, 99);
   EXPECT_EQ(ids.IdOf(Region{kFirstHandle + 5}), 99u);
   EXPECT_EQ(ids.RegionOf(99), Region{kFirstHandle + 5});
   ids.Remove(Region{kFirstHandle + 5});
-  EXPECT_EQ(ids.IdOf(Region{kFirstHandle + 5}), 0u);
+  EXPECT_EQ(ids.IdOf(Region{kFirstHandle + 5}), kUnknownId);
 }
 
 TEST(LedgerSlots, AreHeldUntilTheLeaseEnds) {
