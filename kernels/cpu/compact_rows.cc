@@ -17,16 +17,16 @@ namespace kvtriage {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Sources lie at irregular distances, which no hardware prefetcher guesses; `ahead` more addresses
-// than `rows` are known.
+// Sources lie at irregular distances, which no hardware prefetcher guesses: `known` addresses are
+// given, more than `rows`, and the row `ahead` is fetched line by line while one is copied.
 void StreamRows(const std::byte* const* from, std::byte* const* to, size_t rows, size_t ahead,
                 size_t known, size_t bytes) {
   for (size_t j = 0; j < rows; ++j) {
-    if (j + ahead < known) {
-      const std::byte* next = from[j + ahead];
-      for (size_t b = 0; b < bytes; b += 64) hwy::Prefetch(next + b);
+    const std::byte* const next = from[std::min(j + ahead, known - 1)];
+    for (size_t b = 0; b < bytes; b += 64) {
+      hwy::Prefetch(next + b);
+      StreamBytes(from[j] + b, to[j] + b, 64);
     }
-    StreamBytes(from[j], to[j], bytes);
   }
 }
 
@@ -48,12 +48,14 @@ constexpr size_t kAheadBytes = 4096;
 
 void CopyRows(const std::byte* const* from, std::byte* const* to, size_t rows, size_t ahead,
               size_t known, size_t bytes) {
+  constexpr size_t kStep = 256;  // a few lines at a time keep the queue of misses moving
   for (size_t j = 0; j < rows; ++j) {
-    if (j + ahead < known) {
-      const std::byte* next = from[j + ahead];
-      for (size_t b = 0; b < bytes; b += 64) hwy::Prefetch(next + b);
+    const std::byte* const next = from[std::min(j + ahead, known - 1)];
+    for (size_t b = 0; b < bytes; b += kStep) {
+      const size_t step = std::min(kStep, bytes - b);
+      for (size_t line = 0; line < step; line += 64) hwy::Prefetch(next + b + line);
+      std::memcpy(to[j] + b, from[j] + b, step);
     }
-    std::memcpy(to[j], from[j], bytes);
   }
 }
 

@@ -11,43 +11,34 @@ namespace {
 template <class Element>
 class Planner {
  public:
-  static constexpr size_t kPieceRows = kPieceBytes / sizeof(Element);
-
   Planner(const HeadMove& move, LinePlan& plan) : move_(move), plan_(plan) {
-    plan.pieces = plan.windows_each = plan.singles = plan.cache_lines = 0;
-    plan.piece_rows = kPieceRows;
+    plan.windows = plan.singles = plan.cache_lines = 0;
     plan.element_bytes = sizeof(Element);
   }
 
-  // Adds a piece made of kPieceRows rows; false, and nothing added, if a window would have to read
-  // what is no row of the sequence.
-  bool AddPiece(const int32_t* rows) {
-    size_t windows = 0;
-    const size_t first = plan_.pieces * kPieceRows;
-    for (size_t i = 0; i < kPieceRows; ++windows) {
-      const uint64_t row = static_cast<uint64_t>(rows[i]);
-      EnterBlockOf(row);
-      if (end_ - begin_ < kPieceRows) return false;
-      const uint64_t start = std::min(row, end_ - kPieceRows);
-      plan_.window_offset[first + windows] = Offset(start);
-      uint8_t* shuffle = plan_.window[first + windows].shuffle;
-      std::memset(shuffle, 0x80, kPieceBytes);
-      for (; i < kPieceRows && static_cast<uint64_t>(rows[i]) < start + kPieceRows; ++i) {
-        const Element bytes = ShuffleOf(static_cast<uint64_t>(rows[i]) - start);
-        std::memcpy(shuffle + i * sizeof(Element), &bytes, sizeof(Element));
-      }
+  // Adds a window with as many of `rows` as it holds, and returns their number; 0, and nothing
+  // added, if it would have to read what is no row of the sequence.
+  size_t AddWindow(std::span<const int32_t> rows, size_t out) {
+    constexpr size_t kWindowRows = kWindowBytes / sizeof(Element);
+    const uint64_t row = static_cast<uint64_t>(rows[0]);
+    EnterBlockOf(row);
+    if (end_ - begin_ < kWindowRows) return 0;
+    const uint64_t start = std::min(row, end_ - kWindowRows);
+    const size_t w = plan_.windows++;
+    plan_.window_offset[w] = Offset(start);
+    plan_.window_out[w] = static_cast<uint32_t>(out);
+    NoteCacheLine(plan_.window_offset[w]);
+    NoteCacheLine(plan_.window_offset[w] + kWindowBytes - 1);
+    uint8_t* const from = plan_.shuffle[w].from;
+    std::memset(from, 0, kWindowBytes);
+    size_t taken = 0;
+    for (; taken < rows.size(); ++taken) {
+      const uint64_t place = static_cast<uint64_t>(rows[taken]) - start;
+      if (place >= kWindowRows) break;
+      const Element bytes = BytesAt(place);
+      std::memcpy(from + taken * sizeof(Element), &bytes, sizeof(Element));
     }
-    for (size_t w = first; w < first + windows; ++w) {
-      NoteCacheLine(plan_.window_offset[w]);
-      NoteCacheLine(plan_.window_offset[w] + kPieceBytes - 1);
-    }
-    for (size_t w = first + windows; w < first + kPieceRows; ++w) {
-      plan_.window_offset[w] = plan_.window_offset[first];
-      std::memset(plan_.window[w].shuffle, 0x80, kPieceBytes);
-    }
-    plan_.windows_each = std::max(plan_.windows_each, windows);
-    ++plan_.pieces;
-    return true;
+    return taken;
   }
 
   void AddSingle(int32_t row, size_t out) {
@@ -59,8 +50,8 @@ class Planner {
   }
 
  private:
-  // Byte numbers of the window's element `place`, first byte lowest.
-  static Element ShuffleOf(uint64_t place) {
+  // The numbers of the bytes of a window's element, the first in the lowest byte.
+  static Element BytesAt(uint64_t place) {
     constexpr Element kCounting = static_cast<Element>(0x03020100);
     constexpr Element kOnes = static_cast<Element>(0x01010101);
     return static_cast<Element>(kCounting + place * sizeof(Element) * kOnes);
@@ -99,14 +90,15 @@ class Planner {
 template <class Element>
 void PlanLineOf(const HeadMove& move, size_t first, size_t rows, LinePlan& plan) {
   const std::span<const int32_t> kept = move.kept().subspan(first, rows);
+  const bool neighbours = move.request->from.layout.slot_stride == sizeof(Element);
   Planner<Element> planner(move, plan);
   plan.rows = rows;
-  size_t i = 0;
-  if (move.request->from.layout.slot_stride == sizeof(Element)) {
-    constexpr size_t kPieceRows = Planner<Element>::kPieceRows;
-    while (i + kPieceRows <= rows && planner.AddPiece(&kept[i])) i += kPieceRows;
+  for (size_t i = 0; i < rows;) {
+    const size_t out = i * sizeof(Element);
+    const size_t taken = neighbours ? planner.AddWindow(kept.subspan(i), out) : 0;
+    if (taken == 0) planner.AddSingle(kept[i], out);
+    i += std::max<size_t>(taken, 1);
   }
-  for (; i < rows; ++i) planner.AddSingle(kept[i], i * sizeof(Element));
 }
 
 }  // namespace

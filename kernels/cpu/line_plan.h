@@ -11,27 +11,23 @@
 namespace kvtriage {
 
 inline constexpr size_t kMaxLineRows = 256;
-inline constexpr size_t kPieceBytes = 16;
+inline constexpr size_t kWindowBytes = 16;
 
 // Offsets are bytes from the source view's base, for element 0 of the row.
 struct LinePlan {
-  // 16 neighbouring source bytes, all of them rows of the sequence, shuffled to their places in a
-  // piece. Places that the window does not fill have bit 7 set and come out as zero.
-  struct Window {
-    alignas(kPieceBytes) uint8_t shuffle[kPieceBytes];
+  // 16 neighbouring source bytes, all of them rows of the sequence, and where its kept elements go:
+  // shuffled to the front they are stored at byte `window_out` of the line. What the store writes
+  // behind them is overwritten by the windows and singles that follow.
+  struct Shuffle {
+    alignas(kWindowBytes) uint8_t from[kWindowBytes];
   };
-
-  // The first `pieces` * 16 bytes of the line. Piece i is the union of windows [i * piece_rows,
-  // i * piece_rows + windows_each): the same number for all, so that no branch depends on the data;
-  // some windows are empty.
-  size_t pieces = 0;
-  size_t windows_each = 0;
-  size_t piece_rows = 0;
+  size_t windows = 0;
   uint64_t window_offset[kMaxLineRows];
-  Window window[kMaxLineRows];
+  uint32_t window_out[kMaxLineRows];
+  Shuffle shuffle[kMaxLineRows];
 
-  // Elements outside the pieces: the end of the line, or all of it where rows have no neighbours
-  // that may be read.
+  // Elements that no window can load, because their neighbours are not rows of the sequence or do
+  // not lie beside them.
   size_t singles = 0;
   uint64_t single_offset[kMaxLineRows];
   uint32_t single_out[kMaxLineRows];

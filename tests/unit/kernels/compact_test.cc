@@ -585,9 +585,8 @@ TEST(LinePlanTest, WindowsReadRowsOfTheSequenceOnly) {
     for (size_t first = 0; first < kept.size(); first += plan->rows) {
       PlanLine(move, first, std::min(kept.size() - first, size_t{1} + random() % kMaxLineRows),
                *plan);
-      ASSERT_LE(plan->windows_each, plan->piece_rows);
-      for (size_t i = 0; i < plan->pieces * plan->piece_rows; ++i) {
-        for (size_t b = 0; b < kPieceBytes; ++b) {
+      for (size_t i = 0; i < plan->windows; ++i) {
+        for (size_t b = 0; b < kWindowBytes; ++b) {
           ASSERT_TRUE(readable[plan->window_offset[i] + b]);
         }
       }
