@@ -26,6 +26,18 @@ std::string ConfigMarkdown() {
     absl::StrAppend(&out, "| `", Absl(key.name), "` | `", EnvironmentName(key.name), "` | ",
                     Absl(key.values), " | ", Absl(key.initial), " | ", Absl(key.meaning), " |\n");
   }
+  absl::StrAppend(
+      &out,
+      "\nFlags that are no keys:\n\n"
+      "| flag | meaning |\n| --- | --- |\n"
+      "| `--config=FILE` | read this file |\n"
+      "| `--check-config` | print the configuration that would hold, as a file, and end |\n"
+      "| `--exit-with-parent` | drain and end when the process that started the service ends; for "
+      "private services such as the one that the command line tool starts |\n"
+      "| `--version`, `--help` | print and end |\n\n"
+      "Exit codes: 0 drained; 1 could not start or stop (a socket or port is taken, too few file "
+      "descriptors, a shutdown\nthat hangs); 2 bad configuration or flags; 71 stuck (a job or an "
+      "unmapping that does not end).\n");
   return out;
 }
 

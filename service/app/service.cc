@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,11 +33,11 @@ constexpr uint64_t kFlushMs = 50;
 // How long the steps of a shutdown may take before the next one comes anyway.
 struct ShutdownTimes {
   uint64_t sessions_ms;  // to end the sessions
-  uint64_t calls_ms;     // for calls to end, before they are cancelled
-  uint64_t hang_ms;      // for everything: then the process ends whatever hangs
+  uint64_t calls_ms;     // for answers to arrive, before open calls are cancelled
+  uint64_t hang_ms;      // for everything, after the drain's deadline: then the process just ends
 };
-constexpr ShutdownTimes kShutdown = {1'000, 500, 3'500};
-constexpr ShutdownTimes kHurriedShutdown = {400, 200, 900};
+constexpr ShutdownTimes kShutdown = {1'000, 2'000, 2'000};
+constexpr ShutdownTimes kHurriedShutdown = {300, 500, 950};
 constexpr uint64_t kDrainLookMs = 20;
 
 struct Listeners {
@@ -146,7 +147,7 @@ struct Service::Parts {
   void OnStuck(std::string_view what);
   void LogStart();
   void Drain();
-  void ShutDown(bool hurried);
+  void ShutDown(const ShutdownTimes& times, absl::Duration left);
 };
 
 void Service::Parts::ServeFdSocket(UnixListener listener) {
@@ -224,12 +225,13 @@ void Service::Parts::Drain() {
   while (!hurried && absl::Now() < deadline && !engine.WaitIdle(kDrainLookMs)) {
     hurried = WaitForStop(0);
   }
-  ShutDown(hurried);
+  if (hurried) return ShutDown(kHurriedShutdown, absl::ZeroDuration());
+  ShutDown(kShutdown, std::max(absl::ZeroDuration(), deadline - absl::Now()));
 }
 
-void Service::Parts::ShutDown(bool hurried) {
-  const ShutdownTimes& times = hurried ? kHurriedShutdown : kShutdown;
-  ExitAfter(times.hang_ms);
+// `left`: of the drain's deadline.
+void Service::Parts::ShutDown(const ShutdownTimes& times, absl::Duration left) {
+  ExitAfter(times.hang_ms + static_cast<uint64_t>(absl::ToInt64Milliseconds(left)));
   sessions.EndAll(EndCause::kDrain);
   sessions.WaitAllClosed(times.sessions_ms);
   FaultPoint("drain.before_shutdown");
