@@ -67,20 +67,14 @@ HWY_NOINLINE void MultiplyPanelRows(const float* HWY_RESTRICT block,
                                         nullptr);
 }
 
-// tile[rows][kPanel] = block[depth][rows]^T * panel[depth][kPanel]; rows is a power of two up to
-// kTileRows.
+// tile[rows][kPanel] = block[depth][rows]^T * panel[depth][kPanel]; 1 <= rows <= kRows.
+template <size_t kRows = kTileRows>
 HWY_INLINE void MultiplyPanel(const float* block, size_t rows, const float* panel, size_t depth,
                               float* tile) {
-  switch (rows) {
-    case 1:
-      return MultiplyPanelRows<1>(block, panel, depth, tile);
-    case 2:
-      return MultiplyPanelRows<2>(block, panel, depth, tile);
-    case 4:
-      return MultiplyPanelRows<4>(block, panel, depth, tile);
-    default:
-      return MultiplyPanelRows<kTileRows>(block, panel, depth, tile);
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return MultiplyPanel<kRows - 1>(block, rows, panel, depth, tile);
   }
+  MultiplyPanelRows<kRows>(block, panel, depth, tile);
 }
 
 template <size_t kRows>
@@ -99,19 +93,14 @@ HWY_NOINLINE void AddValueRows(const float* HWY_RESTRICT weights, const float* H
 }
 
 // sums[rows][vectors * kLanes] += weights[rows][kPanel] * values[kPanel][vectors * kLanes], with
-// what rounding costs in `lost` (AddCompensated).
+// what rounding costs in `lost` (AddCompensated); 1 <= rows <= kRows.
+template <size_t kRows = kTileRows>
 HWY_INLINE void AddValues(const float* weights, size_t rows, const float* values, size_t vectors,
                           float* sums, float* lost) {
-  switch (rows) {
-    case 1:
-      return AddValueRows<1>(weights, values, vectors, sums, lost);
-    case 2:
-      return AddValueRows<2>(weights, values, vectors, sums, lost);
-    case 4:
-      return AddValueRows<4>(weights, values, vectors, sums, lost);
-    default:
-      return AddValueRows<kTileRows>(weights, values, vectors, sums, lost);
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return AddValues<kRows - 1>(weights, rows, values, vectors, sums, lost);
   }
+  AddValueRows<kRows>(weights, values, vectors, sums, lost);
 }
 
 }  // namespace HWY_NAMESPACE

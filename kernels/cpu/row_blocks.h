@@ -1,18 +1,17 @@
-// How matrix rows are packed for the panel product: in blocks of a fixed number of rows (a power of
-// two), the rest in blocks of smaller powers of two. A block of b rows of n elements lies as
-// [n][b], so the block that starts with row r begins at element r * n.
+// How matrix rows are packed for the panel product: in blocks of a fixed number of rows, the rest
+// in one smaller block. A block of b rows of n elements lies as [n][b], so the block that starts
+// with row r begins at element r * n.
 #ifndef KVTRIAGE_KERNELS_CPU_ROW_BLOCKS_H_
 #define KVTRIAGE_KERNELS_CPU_ROW_BLOCKS_H_
 
-#include <bit>
+#include <algorithm>
 #include <cstddef>
 
 namespace kvtriage {
 
 // Rows of the block that begins at row `first` of `rows`.
 inline size_t RowsOfBlock(size_t first, size_t rows, size_t block_rows) {
-  const size_t left = rows - first;
-  return left >= block_rows ? block_rows : std::bit_floor(left);
+  return std::min(rows - first, block_rows);
 }
 
 // Copies [rows][elems] (rows `pitch` apart) into blocks.

@@ -15,6 +15,7 @@
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/score_terms-inl.h"
 #include "kernels/cpu/score_tokens.h"
+#include "kernels/cpu/stream-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvtriage {
@@ -34,11 +35,15 @@ class PanelScorer {
         dk_(task.request.layer.k.layout.row_elems),
         dv_(task.request.layer.v.layout.row_elems),
         group_(task.request.layer.q_heads / task.request.layer.k.layout.heads),
-        given_(input_.source == AttentionSource::kReady) {
-    const bool values = ReadsValues(task.request.spec.scorer);
-    pack_ = scratch.pack.Reserve(PackScratchFloats(std::max(dk_, values ? dv_ : 0)));
-    keys_ = given_ ? nullptr : scratch.keys.Reserve(PanelFloats(dk_));
-    values_ = values ? scratch.values.Reserve(PanelFloats(dv_)) : nullptr;
+        given_(input_.source == AttentionSource::kReady),
+        reads_values_(ReadsValues(task.request.spec.scorer)),
+        keys_stream_(!given_ && FitsOneBlock(batch_.rows) &&
+                     CanStream(task.request.layer.k.layout)),
+        values_stream_(reads_values_ && CanStream(task.request.layer.v.layout) &&
+                       (!UsesOutputs(kTerm) || FitsOneBlock(batch_.votes()))) {
+    pack_ = scratch.pack.Reserve(PackScratchFloats(std::max(dk_, reads_values_ ? dv_ : 0)));
+    keys_ = scratch.keys.Reserve(given_ ? 0 : PanelFloats(dk_));
+    values_ = scratch.values.Reserve(reads_values_ ? PanelFloats(dv_) : 0);
     logits_ = scratch.tiles.Reserve(kTilesFloats);
     dots_ = logits_ + kTileFloats;
     weights_ = dots_ + kTileFloats;
@@ -51,6 +56,8 @@ class PanelScorer {
     begin_ = p;
     count_ = count;
     Pack();
+    const TokenRange tokens = TokensOf(task_.request.layer.v);
+    panel_values_ = {&tokens, pack_, values_, !values_stream_};
     LoadSums();
     segment_ = 0;
     CloseSegments(0);
@@ -63,20 +70,37 @@ class PanelScorer {
   }
 
  private:
+  static bool FitsOneBlock(size_t rows) { return rows > 0 && rows <= kTileRows; }
+
+  TokenRange TokensOf(const KvView& view) const {
+    return {view, task_.request.layer.sequence, task_.kv_head, begin_, count_};
+  }
+
   void Pack() {
-    const LayerRows& layer = task_.request.layer;
     std::fill_n(bad_keys_, kPanel, 0.0f);
     std::fill_n(bad_values_, kPanel, 0.0f);
-    if (!given_) {
-      PackPanel<Norm::kNone>({layer.k, layer.sequence, task_.kv_head, begin_, count_}, pack_, keys_,
-                             bad_keys_, bad_keys_);
+    const TokenRange keys = TokensOf(task_.request.layer.k);
+    if (keys_stream_) {
+      StreamProducts<Norm::kNone>(keys, batch_.q.data(), batch_.rows, pack_, logits_, bad_keys_,
+                                  bad_keys_);
+      product_begin_ = begin_;
+    } else if (!given_) {
+      PackPanel<Norm::kNone>(keys, pack_, keys_, bad_keys_, bad_keys_);
     }
-    if (values_ != nullptr) {
-      constexpr Norm kNorm = kTerm == Term::kMass ? Norm::kMagnitudes : Norm::kSquares;
-      PackPanel<kNorm>({layer.v, layer.sequence, task_.kv_head, begin_, count_}, pack_, values_,
-                       bad_values_, value_norm_);
-    }
+    if (reads_values_) PackValues(TokensOf(task_.request.layer.v));
     all_good_ = NumberTokens(begin_, bad_keys_, bad_values_, tokens_);
+  }
+
+  void PackValues(const TokenRange& tokens) {
+    constexpr Norm kNorm = kTerm == Term::kMass ? Norm::kMagnitudes : Norm::kSquares;
+    if (!values_stream_) {
+      PackPanel<kNorm>(tokens, pack_, values_, bad_values_, value_norm_);
+    } else if constexpr (UsesOutputs(kTerm)) {
+      StreamProducts<kNorm>(tokens, batch_.o.data(), batch_.votes(), pack_, dots_, bad_values_,
+                            value_norm_);
+    } else {
+      StreamNorms<kNorm>(tokens, pack_, bad_values_, value_norm_);
+    }
   }
 
   void LoadSums() {
@@ -131,14 +155,14 @@ class PanelScorer {
   }
 
   // Everything of `terms` that does not depend on the block.
-  BlockTerms PanelTerms() const {
+  BlockTerms PanelTerms() {
     BlockTerms terms{};
     terms.logits = logits_;
     terms.dots = dots_;
     terms.begin = begin_;
     terms.tokens = tokens_;
     terms.value_square = value_norm_;
-    terms.values = values_;
+    terms.values = &panel_values_;
     terms.value_elems = dv_;
     terms.scale = input_.scale;
     terms.scale2 = task_.scale2;
@@ -155,7 +179,9 @@ class PanelScorer {
       const bool sees_some = static_cast<uint64_t>(*high) > begin_;
       const bool sees_all = all_good_ && static_cast<uint64_t>(*low) >= begin_ + kPanel;
       if (sees_some) {
-        MultiplyPanel(batch_.q.data() + first * dk_, terms.rows, keys_, dk_, logits_);
+        if (!keys_stream_) {
+          MultiplyPanel(batch_.q.data() + first * dk_, terms.rows, keys_, dk_, logits_);
+        }
         SetVotes(first, terms);
       }
       ForEachPiece(first, terms.rows, [&](size_t from, size_t to) HWY_ATTR {
@@ -176,12 +202,14 @@ class PanelScorer {
     terms.drop_weight = batch_.drop_weight.data() + first;
     const RowStatistics& statistics = batch_.statistics;
     terms.dominant = statistics.dominant.data() + first;
-    terms.rest = statistics.rest.data() + first;
-    terms.rest_output = statistics.rest_output.data() + first * statistics.pitch;
-    terms.rest_pitch = statistics.pitch;
+    if (statistics.pitch != 0) {  // else no row has a dominant token
+      terms.rest = statistics.rest.data() + first;
+      terms.rest_output = statistics.rest_output.data() + first * statistics.pitch;
+      terms.rest_pitch = statistics.pitch;
+    }
     if constexpr (UsesOutputs(kTerm)) {
       terms.output_block = batch_.o.data() + first * dv_;
-      MultiplyPanel(terms.output_block, terms.rows, values_, dv_, dots_);
+      if (!values_stream_) MultiplyPanel(terms.output_block, terms.rows, values_, dv_, dots_);
     }
   }
 
@@ -273,12 +301,7 @@ class PanelScorer {
 
   // Products of one query row with the keys; computed block by block, so rows must come in order.
   const float* RowProducts(size_t row) {
-    const size_t block = row / kTileRows * kTileRows;
-    // Blocks of the tail are smaller: find the one that holds the row.
-    size_t first = block;
-    while (row >= first + RowsOfBlock(first, batch_.rows, kTileRows)) {
-      first += RowsOfBlock(first, batch_.rows, kTileRows);
-    }
+    const size_t first = row / kTileRows * kTileRows;
     if (product_begin_ != begin_ || product_first_ != first) {
       MultiplyPanel(batch_.q.data() + first * dk_, RowsOfBlock(first, batch_.rows, kTileRows),
                     keys_, dk_, logits_);
@@ -295,7 +318,10 @@ class PanelScorer {
   const AttentionInput& input_;
   const RowBatch& batch_;
   const size_t dk_, dv_, group_;
-  const bool given_;
+  const bool given_, reads_values_;
+  // Whether keys and values are multiplied as they are read (stream-inl.h).
+  const bool keys_stream_, values_stream_;
+  PanelValues panel_values_{};
   float *pack_, *keys_, *values_, *logits_, *dots_, *weights_, *row_weights_, *row_logits_;
   uint64_t begin_ = 0, product_begin_ = ~uint64_t{0};
   size_t count_ = 0, segment_ = 0, product_first_ = 0;

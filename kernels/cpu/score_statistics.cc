@@ -12,6 +12,7 @@
 #include "kernels/cpu/pack-inl.h"
 #include "kernels/cpu/product-inl.h"
 #include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/stream-inl.h"
 #include "kernels/cpu/visible-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -108,14 +109,13 @@ HWY_INLINE void WeighRow(float* logits, float top, float* lane_sums) {
   hn::Store(lost, d, lane_sums + kLanes);
 }
 
-// Adds a panel of tokens to the statistics of a block of rows.
+// Adds a panel of tokens, whose products with a block of rows lie in scratch.tile, to the
+// statistics of these rows.
 HWY_INLINE void AddPanel(const StatisticsTask& task, uint64_t begin, const int32_t* tokens,
                          size_t first, size_t rows, size_t pitch, StatisticsScratch& scratch,
                          PartStatistics& part) {
   const D d;
-  const size_t elems = task.layer.k.layout.row_elems;
   float* const tile = scratch.tile.data();
-  MultiplyPanel(task.rows.q.data() + first * elems, rows, scratch.keys.data(), elems, tile);
   for (size_t r = 0; r < rows; ++r) {
     const size_t row = first + r;
     float* const products = tile + r * kPanel;
@@ -155,12 +155,19 @@ void CollectStatisticsImpl(const StatisticsTask& task, uint64_t begin, uint64_t 
     std::fill_n(part.lost.Reserve(batch.rows * pitch), batch.rows * pitch, 0.0f);
     part.heaviest_value.Reserve(batch.rows * pitch);
   }
+  // One block of rows is multiplied while the keys are read.
+  const bool stream = batch.rows > 0 && batch.rows <= kTileRows && CanStream(task.layer.k.layout);
   HWY_ALIGN float bad[kPanel], bad_values[kPanel] = {};
   HWY_ALIGN int32_t tokens[kPanel];
   for (uint64_t p = begin; p < end; p += kPanel) {
     const size_t count = std::min<uint64_t>(kPanel, end - p);
-    PackPanel<Norm::kNone>({task.layer.k, task.layer.sequence, task.kv_head, p, count},
-                           scratch.pack.data(), scratch.keys.data(), bad, bad);
+    const TokenRange keys{task.layer.k, task.layer.sequence, task.kv_head, p, count};
+    if (stream) {
+      StreamProducts<Norm::kNone>(keys, batch.q.data(), batch.rows, scratch.pack.data(),
+                                  scratch.tile.data(), bad, bad);
+    } else {
+      PackPanel<Norm::kNone>(keys, scratch.pack.data(), scratch.keys.data(), bad, bad);
+    }
     if (task.reads_values) {
       PackValueRows({task.layer.v, task.layer.sequence, task.kv_head, p, count}, pitch,
                     scratch.values.data(), bad_values);
@@ -170,6 +177,10 @@ void CollectStatisticsImpl(const StatisticsTask& task, uint64_t begin, uint64_t 
       const size_t rows = RowsOfBlock(first, batch.rows, kTileRows);
       const int32_t* const limit = batch.limit.data() + first;
       if (static_cast<uint64_t>(*std::max_element(limit, limit + rows)) > p) {
+        if (!stream) {
+          MultiplyPanel(batch.q.data() + first * dk, rows, scratch.keys.data(), dk,
+                        scratch.tile.data());
+        }
         AddPanel(task, p, tokens, first, rows, pitch, scratch, part);
       }
       first += rows;

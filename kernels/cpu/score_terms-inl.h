@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/exp-inl.h"
+#include "kernels/cpu/pack-inl.h"
 #include "kernels/cpu/visible-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,6 +22,22 @@ namespace HWY_NAMESPACE {
 enum class Term : uint8_t { kMass, kValue, kKey, kJoint, kDrop };
 
 constexpr bool UsesOutputs(Term term) { return term >= Term::kKey; }
+
+// The values of a panel, [dv][kPanel]: packed in advance, or when they are first asked for.
+struct PanelValues {
+  const TokenRange* tokens;
+  float *scratch, *panel;
+  bool packed;
+
+  const float* Get() {
+    if (!packed) {
+      HWY_ALIGN float bad[kPanel];
+      PackPanel<Norm::kNone>(*tokens, scratch, panel, bad, bad);
+      packed = true;
+    }
+    return panel;
+  }
+};
 
 // A block of votes against a panel. Arrays of [rows][kPanel] lie in tiles; pointers per row point
 // at the block's first one.
@@ -45,7 +62,7 @@ struct BlockTerms {
   uint64_t begin;
   const int32_t* tokens;
   const float* value_square;
-  const float* values;  // [dv][kPanel]
+  PanelValues* values;
   size_t value_elems;
   float scale, scale2, scale2_low;
 };
@@ -66,7 +83,7 @@ HWY_NOINLINE inline V DirectSquare(const BlockTerms& b, size_t lane0, const floa
                                    size_t step, V c, V beta) {
   const D d;
   V even = hn::Zero(d), odd = even;
-  const float* value = b.values + lane0;
+  const float* value = b.values->Get() + lane0;
   size_t k = 0;
   for (; k + 2 <= b.value_elems; k += 2, value += 2 * kPanel, output += 2 * step) {
     const V x = hn::MulSub(c, hn::Load(d, value), hn::Mul(beta, hn::Set(d, output[0])));

@@ -219,6 +219,7 @@ void GatherRows(const ScoreRequest& request, const Window& window, uint32_t kv_h
   }
   batch.output_square.assign(batch.votes(), 0.0f);
   batch.statistics.dominant.assign(batch.rows, -1);
+  batch.statistics.pitch = 0;
   if (request.input.source != AttentionSource::kReady) {
     const size_t elems = request.input.q.elems;
     PackRowBlocks(batch.gathered_q.data(), batch.rows, elems, elems, block_rows,
