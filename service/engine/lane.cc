@@ -62,8 +62,8 @@ void Lane::Loop() {
     const Stopwatch watch;
     FaultPoint("lane.job_start");
     CallResult result = Run(*job);
-    desk_.Finish(std::move(job), std::move(result), absl::Seconds(watch.seconds()));
     started_ns_.store(0, std::memory_order_relaxed);
+    desk_.Finish(std::move(job), std::move(result), absl::Seconds(watch.seconds()));
   }
 }
 
