@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "hwy/cache_control.h"
 #include "kernels/core/checked_math.h"
 #include "kernels/cpu/row_cursor.h"
 
@@ -12,6 +11,21 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.
 #include "kernels/cpu/widen-inl.h"
+
+#ifndef KVTRIAGE_KERNELS_CPU_DIVERGENCE_ONCE_
+#define KVTRIAGE_KERNELS_CPU_DIVERGENCE_ONCE_
+namespace kvtriage {
+
+// Head 0 of one row on both sides, and of the row to fetch meanwhile.
+struct RowPair {
+  const ViewLayout& fresh_layout;
+  const ViewLayout& cached_layout;
+  const std::byte *fresh, *cached;
+  const std::byte *fresh_ahead, *cached_ahead;
+};
+
+}  // namespace kvtriage
+#endif  // KVTRIAGE_KERNELS_CPU_DIVERGENCE_ONCE_
 
 HWY_BEFORE_NAMESPACE();
 namespace kvtriage {
@@ -84,59 +98,68 @@ HWY_INLINE void AddStaged(const std::byte* fresh, const ViewLayout& fresh_layout
                                               reinterpret_cast<const std::byte*>(y));
 }
 
+// Fetches the lines of kSumLanes neighbouring elements into the second cache.
+template <DType kType>
+HWY_INLINE void Fetch(const std::byte* from) {
+  for (size_t b = 0; b < kSumLanes * ElementBytes(kType); b += 64) __builtin_prefetch(from + b, 0, 2);
+}
+
+// The row ahead is fetched piece by piece beside the work on this one: all at once it would fill
+// the queue of misses and stop the processor. Strided elements are not fetched; they share their
+// lines with the rows before.
 template <DType kFresh, DType kCached, bool kRelative>
-HWY_INLINE float DivergeRow(const std::byte* fresh, const ViewLayout& fresh_layout,
-                            const std::byte* cached, const ViewLayout& cached_layout) {
-  const bool direct = fresh_layout.contiguous_rows() && cached_layout.contiguous_rows();
-  const size_t elems = fresh_layout.row_elems;
+HWY_INLINE float DivergeRow(const RowPair& row) {
+  const ViewLayout& fresh = row.fresh_layout;
+  const ViewLayout& cached = row.cached_layout;
+  const bool direct = fresh.contiguous_rows() && cached.contiguous_rows();
+  const size_t elems = fresh.row_elems;
   RowSums<kRelative> sums;
-  for (uint32_t head = 0; head < fresh_layout.heads; ++head) {
+  for (uint32_t head = 0; head < fresh.heads; ++head) {
+    const uint64_t fresh_head = head * fresh.head_stride, cached_head = head * cached.head_stride;
     size_t e = 0;
     for (; direct && e + kSumLanes <= elems; e += kSumLanes) {
-      sums.template Add<kFresh, kCached>(fresh + e * ElementBytes(kFresh),
-                                         cached + e * ElementBytes(kCached));
+      const uint64_t fresh_at = fresh_head + e * ElementBytes(kFresh);
+      const uint64_t cached_at = cached_head + e * ElementBytes(kCached);
+      Fetch<kFresh>(row.fresh_ahead + fresh_at);
+      Fetch<kCached>(row.cached_ahead + cached_at);
+      sums.template Add<kFresh, kCached>(row.fresh + fresh_at, row.cached + cached_at);
     }
     for (; e < elems; e += kSumLanes) {
-      AddStaged(fresh + e * fresh_layout.elem_stride, fresh_layout,
-                cached + e * cached_layout.elem_stride, cached_layout,
+      AddStaged(row.fresh + fresh_head + e * fresh.elem_stride, fresh,
+                row.cached + cached_head + e * cached.elem_stride, cached,
                 std::min(kSumLanes, elems - e), sums);
     }
-    fresh += fresh_layout.head_stride;
-    cached += cached_layout.head_stride;
   }
   return sums.Finish();
 }
 
 template <DType kFresh, DType kCached>
-float DivergeOne(const std::byte* fresh, const ViewLayout& fresh_layout, const std::byte* cached,
-                 const ViewLayout& cached_layout, bool relative) {
-  return relative ? DivergeRow<kFresh, kCached, true>(fresh, fresh_layout, cached, cached_layout)
-                  : DivergeRow<kFresh, kCached, false>(fresh, fresh_layout, cached, cached_layout);
+float DivergeOne(const RowPair& row, bool relative) {
+  return relative ? DivergeRow<kFresh, kCached, true>(row)
+                  : DivergeRow<kFresh, kCached, false>(row);
 }
 
 template <DType kFresh>
-float DivergeFrom(const std::byte* fresh, const ViewLayout& fresh_layout, const std::byte* cached,
-                  const ViewLayout& cached_layout, bool relative) {
-  switch (cached_layout.dtype) {
+float DivergeFrom(const RowPair& row, bool relative) {
+  switch (row.cached_layout.dtype) {
     case DType::kF16:
-      return DivergeOne<kFresh, DType::kF16>(fresh, fresh_layout, cached, cached_layout, relative);
+      return DivergeOne<kFresh, DType::kF16>(row, relative);
     case DType::kBF16:
-      return DivergeOne<kFresh, DType::kBF16>(fresh, fresh_layout, cached, cached_layout, relative);
+      return DivergeOne<kFresh, DType::kBF16>(row, relative);
     default:
-      return DivergeOne<kFresh, DType::kF32>(fresh, fresh_layout, cached, cached_layout, relative);
+      return DivergeOne<kFresh, DType::kF32>(row, relative);
   }
 }
 
 // One row, all heads.
-float DivergeAny(const std::byte* fresh, const ViewLayout& fresh_layout, const std::byte* cached,
-                 const ViewLayout& cached_layout, bool relative) {
-  switch (fresh_layout.dtype) {
+float DivergeAny(const RowPair& row, bool relative) {
+  switch (row.fresh_layout.dtype) {
     case DType::kF16:
-      return DivergeFrom<DType::kF16>(fresh, fresh_layout, cached, cached_layout, relative);
+      return DivergeFrom<DType::kF16>(row, relative);
     case DType::kBF16:
-      return DivergeFrom<DType::kBF16>(fresh, fresh_layout, cached, cached_layout, relative);
+      return DivergeFrom<DType::kBF16>(row, relative);
     default:
-      return DivergeFrom<DType::kF32>(fresh, fresh_layout, cached, cached_layout, relative);
+      return DivergeFrom<DType::kF32>(row, relative);
   }
 }
 
@@ -153,15 +176,7 @@ HWY_EXPORT(DivergeAny);
 namespace {
 
 constexpr size_t kChunkRows = 64;
-constexpr uint64_t kAheadBytes = 4096;
-
-void PrefetchRow(const std::byte* row, const ViewLayout& layout) {
-  // Strided elements would take a prefetch each; their lines are shared with the rows before.
-  if (!layout.contiguous_rows()) return;
-  for (uint32_t head = 0; head < layout.heads; ++head, row += layout.head_stride) {
-    for (uint64_t b = 0; b < layout.row_bytes(); b += 64) hwy::Prefetch(row + b);
-  }
-}
+constexpr uint64_t kAheadBytes = 16384;
 
 void DivergeChunk(const DivergenceRequest& request, size_t begin, size_t end, float* divergence) {
   const DivergenceRows& fresh = request.fresh;
@@ -173,15 +188,15 @@ void DivergeChunk(const DivergenceRequest& request, size_t begin, size_t end, fl
   const size_t ahead =
       std::clamp<uint64_t>(kAheadBytes / (layout.row_bytes() * layout.heads), 1, 16);
   for (size_t i = begin; i < end; ++i) {
-    if (i + ahead < end) {
-      const uint64_t next = static_cast<uint64_t>(request.rows[i + ahead]);
-      PrefetchRow(fresh_ahead.At(next - fresh.first_row), layout);
-      PrefetchRow(cached_ahead.At(next - cached.first_row), cached.view.layout);
-    }
     const uint64_t row = static_cast<uint64_t>(request.rows[i]);
-    divergence[i] = HWY_DYNAMIC_DISPATCH(DivergeAny)(fresh_rows.At(row - fresh.first_row), layout,
-                                                     cached_rows.At(row - cached.first_row),
-                                                     cached.view.layout, relative);
+    const uint64_t next = static_cast<uint64_t>(request.rows[std::min(i + ahead, end - 1)]);
+    const RowPair pair{layout,
+                       cached.view.layout,
+                       fresh_rows.At(row - fresh.first_row),
+                       cached_rows.At(row - cached.first_row),
+                       fresh_ahead.At(next - fresh.first_row),
+                       cached_ahead.At(next - cached.first_row)};
+    divergence[i] = HWY_DYNAMIC_DISPATCH(DivergeAny)(pair, relative);
   }
 }
 
