@@ -15,15 +15,12 @@
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/score_terms-inl.h"
 #include "kernels/cpu/score_tokens.h"
+#include "kernels/cpu/score_votes-inl.h"
 #include "kernels/cpu/stream-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvtriage {
 namespace HWY_NAMESPACE {
-
-// Three tiles and two rows of given numbers.
-constexpr size_t kTileFloats = kTileRows * kPanel;
-constexpr size_t kTilesFloats = 3 * kTileFloats + 2 * kPanel;
 
 template <Term kTerm>
 class PanelScorer {
@@ -40,15 +37,14 @@ class PanelScorer {
         keys_stream_(!given_ && FitsOneBlock(batch_.rows) &&
                      CanStream(task.request.layer.k.layout)),
         values_stream_(reads_values_ && CanStream(task.request.layer.v.layout) &&
-                       (!UsesOutputs(kTerm) || FitsOneBlock(batch_.votes()))) {
+                       (!UsesOutputs(kTerm) || FitsOneBlock(batch_.votes()))),
+        votes_(task) {
     pack_ = scratch.pack.Reserve(PackScratchFloats(std::max(dk_, reads_values_ ? dv_ : 0)));
     keys_ = scratch.keys.Reserve(given_ ? 0 : PanelFloats(dk_));
     values_ = scratch.values.Reserve(reads_values_ ? PanelFloats(dv_) : 0);
-    logits_ = scratch.tiles.Reserve(kTilesFloats);
+    logits_ = scratch.tiles.Reserve(2 * kTileFloats);
     dots_ = logits_ + kTileFloats;
-    weights_ = dots_ + kTileFloats;
-    row_weights_ = weights_ + kTileFloats;
-    row_logits_ = row_weights_ + kPanel;
+    votes_.SetKeys(keys_, logits_);
   }
 
   // Tokens [p, p + count); count < kPanel only at the end of the sequence.
@@ -83,7 +79,6 @@ class PanelScorer {
     if (keys_stream_) {
       StreamProducts<Norm::kNone>(keys, batch_.q.data(), batch_.rows, pack_, logits_, bad_keys_,
                                   bad_keys_);
-      product_begin_ = begin_;
     } else if (!given_) {
       PackPanel<Norm::kNone>(keys, pack_, keys_, bad_keys_, bad_keys_);
     }
@@ -226,17 +221,15 @@ class PanelScorer {
 
   // Votes whose weights and logits are given, or averaged over the rows of a group.
   void AddVotes() {
-    size_t first = 0, rows = 0;
-    for (size_t row = 0; row < batch_.rows; ++row) {
-      const size_t vote = row / batch_.rows_per_vote;
-      if (vote == first + rows) {
-        first = vote;
-        rows = RowsOfBlock(first, batch_.votes(), kTileRows);
-        std::fill_n(weights_, rows * kPanel, 0.0f);
-        std::fill_n(vote_logits(), rows * kPanel, 0.0f);
+    votes_.Begin(begin_, count_, tokens_, keys_stream_);
+    size_t row = 0;
+    for (size_t first = 0, rows = 0; first < batch_.votes(); first += rows) {
+      rows = RowsOfBlock(first, batch_.votes(), kTileRows);
+      votes_.Clear(rows);
+      for (; row < (first + rows) * batch_.rows_per_vote; ++row) {
+        votes_.Add(row, row / batch_.rows_per_vote - first);
       }
-      AddToVote(row, vote - first);
-      if (row + 1 == (first + rows) * batch_.rows_per_vote) AddVoteBlock(first, rows);
+      AddVoteBlock(first, rows);
     }
   }
 
@@ -246,73 +239,13 @@ class PanelScorer {
     for (size_t r = 0; r < rows; ++r) limit[r] = batch_.limit[(first + r) * batch_.rows_per_vote];
     terms.rows = rows;
     terms.limit = limit;
-    terms.weights = weights_;
-    terms.logits = vote_logits();
+    terms.weights = votes_.weights();
+    terms.logits = votes_.logits();
     SetVotes(first, terms);
     ForEachPiece(first, rows, [&](size_t from, size_t to) HWY_ATTR {
       AddGivenRows<kTerm>(terms, from, to, sums_);
     });
   }
-
-  // Adds one query row's share of a vote: weights and logits, 0 where it sees nothing.
-  void AddToVote(size_t row, size_t slot) {
-    const D d;
-    const int32_t limit = batch_.limit[row];
-    if (static_cast<uint64_t>(limit) <= begin_) return;
-    const float* const products = given_ ? ReadGiven(row) : RowProducts(row);
-    const V share = hn::Set(d, 1.0f / static_cast<float>(batch_.rows_per_vote));
-    for (size_t t = 0; t < kPanel; t += kLanes) {
-      V weight, z;
-      if (given_) {
-        weight = hn::Load(d, row_weights_ + t);
-        z = hn::Load(d, products + t);
-      } else {
-        const V product = hn::Load(d, products + t);
-        weight = Exp2(hn::MulSub(product, hn::Set(d, task_.scale2), hn::Set(d, batch_.lse2[row])));
-        z = hn::Mul(product, hn::Set(d, input_.scale));
-      }
-      const auto visible = Visible(tokens_ + t, limit);
-      weight = hn::Mul(hn::IfThenElseZero(visible, weight), share);
-      z = hn::Mul(hn::IfThenElseZero(visible, z), share);
-      float* const weights = weights_ + slot * kPanel + t;
-      float* const logits = vote_logits() + slot * kPanel + t;
-      hn::Store(hn::Add(hn::Load(d, weights), weight), d, weights);
-      hn::Store(hn::Add(hn::Load(d, logits), z), d, logits);
-    }
-  }
-
-  // Reads A (and Z where it matters) of one row up to its limit.
-  const float* ReadGiven(size_t row) {
-    const size_t seen =
-        std::min<uint64_t>(count_, static_cast<uint64_t>(batch_.limit[row]) - begin_);
-    const auto read = [&](const TensorView& tensor, float* out) HWY_ATTR {
-      WidenStrided(tensor.At(batch_.tensor_row[row], batch_.query_head[row], begin_),
-                   tensor.elem_stride, tensor.dtype, seen, out);
-      std::fill(out + seen, out + kPanel, 0.0f);
-    };
-    read(input_.a, row_weights_);
-    if constexpr (kTerm == Term::kKey || kTerm == Term::kJoint) {
-      read(input_.z, row_logits_);
-    } else {
-      std::fill_n(row_logits_, kPanel, 0.0f);
-    }
-    return row_logits_;
-  }
-
-  // Products of one query row with the keys; computed block by block, so rows must come in order.
-  const float* RowProducts(size_t row) {
-    const size_t first = row / kTileRows * kTileRows;
-    if (product_begin_ != begin_ || product_first_ != first) {
-      MultiplyPanel(batch_.q.data() + first * dk_, RowsOfBlock(first, batch_.rows, kTileRows),
-                    keys_, dk_, logits_);
-      product_begin_ = begin_;
-      product_first_ = first;
-    }
-    return logits_ + (row - first) * kPanel;
-  }
-
-  // Logits of votes; the tile of products holds those of rows.
-  float* vote_logits() { return vote_logits_; }
 
   const ScoreTask& task_;
   const AttentionInput& input_;
@@ -322,14 +255,14 @@ class PanelScorer {
   // Whether keys and values are multiplied as they are read (stream-inl.h).
   const bool keys_stream_, values_stream_;
   PanelValues panel_values_{};
-  float *pack_, *keys_, *values_, *logits_, *dots_, *weights_, *row_weights_, *row_logits_;
-  uint64_t begin_ = 0, product_begin_ = ~uint64_t{0};
-  size_t count_ = 0, segment_ = 0, product_first_ = 0;
+  float *pack_, *keys_, *values_, *logits_, *dots_;
+  VoteRows<kTerm> votes_;
+  uint64_t begin_ = 0;
+  size_t count_ = 0, segment_ = 0;
   bool all_good_ = false;
   HWY_ALIGN float bad_keys_[kPanel];
   HWY_ALIGN float bad_values_[kPanel];
   HWY_ALIGN float value_norm_[kPanel];
-  HWY_ALIGN float vote_logits_[kTileFloats];
   HWY_ALIGN int32_t tokens_[kPanel];
   PanelSums sums_;
 };
