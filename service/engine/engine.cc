@@ -1,5 +1,6 @@
 #include "service/engine/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -29,6 +30,7 @@ void Engine::Compress(Call call, CompressSpec spec) {
   for (const SequenceSpec& sequence : spec.sequences) {
     job->sequence_ids.push_back(sequence.sequence_id);
   }
+  std::sort(job->sequence_ids.begin(), job->sequence_ids.end());
   if (spec.act.kind == ActKind::kInPlace) job->ledger_slot = spec.act.ledger_slot;
   const RequestHeader header = spec.header;
   job->spec = std::move(spec);

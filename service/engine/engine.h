@@ -104,6 +104,12 @@ class Engine {
   Engine(const EngineLimits& limits, std::unique_ptr<Backend> backend, EngineObserver* observer);
   ~Engine();  // refuses what is queued, lets the running job end, joins the lane
 
+  // The specs are checked by service/validate; what depends on the session's memory, its sequences
+  // or the load is checked here. With header.resolve nothing runs and the rest of the spec is
+  // ignored. Beside what the planner refuses (service/engine/planner.h) a call may end with
+  // SESSION_ENDED, DRAINING, DEVICE_SICK, SESSION_BUSY, QUEUE_FULL, DEADLINE_UNMEETABLE,
+  // LEDGER_SLOT_BUSY, SEQUENCE_STALE, SEQUENCE_RELEASED, KEY_REUSED, KEY_DEAD, RESULT_EXPIRED or
+  // MOVE_FAILED.
   void Compress(Call call, CompressSpec spec);
   void SelectRecompute(Call call, SelectRecomputeSpec spec);
   void Register(Call call, RegisterSpec spec);
@@ -112,7 +118,7 @@ class Engine {
     uint32_t released = 0, already_gone = 0;
   };
   // `done` when no job touches the rows of these sequences any more. Queued jobs of theirs end
-  // ABORTED.
+  // ABORTED, and so do those that come while the release waits.
   void ReleaseSequences(const std::shared_ptr<Session>& session, std::vector<uint64_t> sequence_ids,
                         std::function<void(Released)> done);
 

@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "kernels/core/mutex.h"
 #include "service/engine/admission.h"
+#include "service/engine/callbacks.h"
 #include "service/engine/engine.h"
 #include "service/engine/idempotency.h"
 #include "service/engine/job_queue.h"
@@ -22,8 +23,8 @@
 
 namespace kvtriage {
 
-// Things to do once the lock is free.
-using Callbacks = std::vector<std::function<void()>>;
+// Whether two ascending lists of sequence ids meet.
+bool Touches(const std::vector<uint64_t>& mine, const std::vector<uint64_t>& others);
 
 struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::State> {
   State(const EngineLimits& engine_limits, EngineObserver* engine_observer);

@@ -23,9 +23,9 @@ struct Job {
   CallKind kind = CallKind::kCompress;
   std::variant<CompressSpec, SelectRecomputeSpec> spec;
   std::shared_ptr<SequenceTable> sequences;  // of the session
-  std::vector<uint64_t> sequence_ids;
-  std::optional<uint32_t> ledger_slot;  // set when the call writes in place
-  uint64_t bytes = 0;                   // about what the lane will read
+  std::vector<uint64_t> sequence_ids;        // ascending
+  std::optional<uint32_t> ledger_slot;       // set when the call writes in place
+  uint64_t bytes = 0;                        // about what the lane will read
   absl::Time admitted;
 
   uint64_t session_id() const { return key.session_id; }

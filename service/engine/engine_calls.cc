@@ -1,0 +1,162 @@
+// Calls as they come in, on any thread.
+#include "service/engine/engine_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "kernels/core/error.h"
+#include "service/observe/fault_point.h"
+
+namespace kvtriage {
+namespace {
+
+// What any job costs beside the bytes it reads, so that a queue of small jobs is not free.
+constexpr uint64_t kJobBytes = 64u << 10;
+
+}  // namespace
+
+void Engine::State::Submit(Call call, const RequestHeader& header, std::unique_ptr<Job> job) {
+  Callbacks later;
+  bool queued = false;
+  {
+    const MutexLock lock(&mu);
+    if (IsNew(call, header, job->kind, later)) {
+      Books* books = BooksOf(*call.session);
+      job->key = {call.session->id(), header.key};
+      job->bytes += kJobBytes;
+      absl::Status status = books == nullptr ? SessionEnded() : Admit(*job, *books, call.deadline);
+      if (status.ok()) {
+        store.Begin(job->key, job->kind, call.body);
+        job->call = std::move(call);
+        Enqueue(std::move(job), *books);
+        queued = true;
+      } else {
+        later.Refuse(std::move(call.done), std::move(status));
+      }
+    }
+  }
+  later.Run();
+  if (!queued) return;
+  // Both after the lock, where a point may hang: the lane may have begun.
+  FaultPoint("admit.after_key");
+  FaultPoint("admit.after_enqueue");
+  TellQueue();
+}
+
+void Engine::State::Register(Call call, RegisterSpec spec) {
+  const CallKey key{call.session->id(), spec.header.key};
+  const absl::Time began = absl::Now();
+  Callbacks later;
+  bool runs = false;
+  {
+    const MutexLock lock(&mu);
+    if (IsNew(call, spec.header, CallKind::kRegister, later)) {
+      absl::Status status =
+          BooksOf(*call.session) == nullptr ? SessionEnded() : Admission::CheckOpen(draining, sick);
+      runs = status.ok();
+      if (runs) {
+        store.Begin(key, CallKind::kRegister, call.body);
+      } else {
+        later.Refuse(std::move(call.done), std::move(status));
+      }
+    }
+  }
+  later.Run();
+  if (!runs) return;
+  SessionMemory& memory = call.session->memory();
+  memory.Register(std::move(spec), [self = shared_from_this(), key, began,
+                                    done =
+                                        std::move(call.done)](absl::StatusOr<RegisteredIds> ids) {
+    CallResult result;
+    result.status = ids.status();
+    if (ids.ok()) {
+      auto answer = std::make_shared<Answer>();
+      answer->timing.total = static_cast<uint32_t>(absl::ToInt64Microseconds(absl::Now() - began));
+      answer->body = *std::move(ids);
+      result.answer = std::move(answer);
+    }
+    Callbacks waiting;
+    {
+      const MutexLock lock(&self->mu);
+      waiting.AnswerAll(self->store.Finish(key, absl::Now(), result), result);
+    }
+    done(std::move(result));
+    waiting.Run();
+  });
+}
+
+void Engine::State::Release(const std::shared_ptr<Session>& session, std::vector<uint64_t> ids,
+                            std::function<void(Released)> done) {
+  std::sort(ids.begin(), ids.end());
+  Callbacks later;
+  bool dequeued = false;
+  {
+    const MutexLock lock(&mu);
+    Released released;
+    const auto found = sessions.find(session->id());
+    if (found == sessions.end()) {
+      released.already_gone = static_cast<uint32_t>(ids.size());
+      later.Add([done = std::move(done), released] { done(released); });
+    } else {
+      Books& books = found->second;
+      std::vector<std::unique_ptr<Job>> taken = queue.Take(
+          session->id(), [&ids](const Job& job) { return Touches(job.sequence_ids, ids); });
+      dequeued = !taken.empty();
+      const bool runs =
+          running && running->session_id == session->id() && Touches(running->sequence_ids, ids);
+      for (const uint64_t id : ids) {
+        const auto has = [id](const std::unique_ptr<Job>& job) {
+          return Touches(job->sequence_ids, {id});
+        };
+        const bool known = books.sequences->Forget(id);
+        const bool live = (runs && Touches(running->sequence_ids, {id})) ||
+                          std::any_of(taken.begin(), taken.end(), has);
+        ++(known || live ? released.released : released.already_gone);
+      }
+      Refuse(std::move(taken),
+             Error(ErrorReason::kSequenceReleased, "sequences", "a sequence was released"),
+             /*dead=*/false, later);
+      if (runs) {
+        books.releases.push_back({std::move(ids), released, std::move(done)});
+      } else {
+        later.Add([done = std::move(done), released] { done(released); });
+      }
+    }
+  }
+  later.Run();
+  if (dequeued) TellQueue();
+}
+
+void Engine::State::EndSession(const std::shared_ptr<Session>& session,
+                               std::function<void()> finished) {
+  Callbacks later;
+  {
+    const MutexLock lock(&mu);
+    const uint64_t id = session->id();
+    Refuse(queue.Take(id, [](const Job&) { return true; }), SessionEnded(), /*dead=*/false, later);
+    if (running && running->session_id == id) {
+      sessions[id].finished = std::move(finished);
+    } else {
+      CloseSession(id, later);
+      later.Add(std::move(finished));
+    }
+  }
+  later.Run();
+  TellQueue();
+}
+
+void Engine::State::Stop() {
+  Callbacks later;
+  {
+    const MutexLock lock(&mu);
+    stopped = true;
+    draining = true;
+    Refuse(queue.TakeAll(), Error(ErrorReason::kDraining, "", "the service is stopping"),
+           /*dead=*/false, later);
+    changed.NotifyAll();
+  }
+  later.Run();
+}
+
+}  // namespace kvtriage
