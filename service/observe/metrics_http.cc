@@ -95,7 +95,7 @@ std::string HttpAnswer(const std::string& head, const std::function<std::string(
   const std::string_view line = std::string_view(head).substr(0, head.find("\r\n"));
   const size_t method_end = line.find(' ');
   const size_t target_end = line.rfind(' ');
-  if (method_end == std::string_view::npos || target_end == method_end ||
+  if (method_end == std::string_view::npos || target_end <= method_end + 1 ||
       !line.substr(target_end + 1).starts_with("HTTP/1.")) {
     return Answer("400 Bad Request", "not an HTTP request\n", true);
   }

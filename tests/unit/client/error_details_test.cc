@@ -96,6 +96,7 @@ TEST(Retry, OnlyUnharmedRefusalsForLoadAreRepeated) {
 
 TEST(Retry, StopsAfterThreeRepeatsAndAtTheDeadline) {
   ErrorDetails details;
+  details.reason = "queue_full";
   details.from_service = details.unharmed = true;
   details.retry_after_ms = 1;
   int calls = 0;
