@@ -6,6 +6,7 @@
 #include "hwy/cache_control.h"
 #include "kernels/cpu/head_move.h"
 #include "kernels/cpu/line_plan.h"
+#include "kernels/cpu/prefetch.h"
 #include "kernels/cpu/row_cursor.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -57,8 +58,7 @@ HWY_INLINE void ShuffleWindow(const std::byte* from, const LinePlan::Shuffle& sh
 }
 
 // Puts the line of one element together at `out`, which has room for it and kWindowBytes. Between
-// the windows it fetches the lines of a later element (`ahead`, at `ahead_source`) into the second
-// cache, a few at a time: all at once they would fill the queue of misses and stop the processor.
+// the windows it fetches the lines of a later element (`ahead`, at `ahead_source`).
 HWY_INLINE void CollectLine(const LinePlan& plan, const std::byte* source, const LinePlan& ahead,
                             const std::byte* ahead_source, std::byte* out) {
   const size_t windows = plan.windows, singles = plan.singles;
@@ -66,7 +66,7 @@ HWY_INLINE void CollectLine(const LinePlan& plan, const std::byte* source, const
   size_t fetched = 0;
   const auto fetch = [&] {
     if (fetched == fetches) return;
-    __builtin_prefetch(ahead_source + ahead.cache_line_offset[fetched++], 0, 2);
+    FetchSoon(ahead_source + ahead.cache_line_offset[fetched++]);
   };
   for (size_t i = 0; i < windows; ++i) {
     if (i % 2 == 0) fetch();

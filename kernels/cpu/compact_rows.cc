@@ -4,6 +4,7 @@
 
 #include "hwy/cache_control.h"
 #include "kernels/cpu/head_move.h"
+#include "kernels/cpu/prefetch.h"
 #include "kernels/cpu/row_cursor.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -24,7 +25,7 @@ void StreamRows(const std::byte* const* from, std::byte* const* to, size_t rows,
   for (size_t j = 0; j < rows; ++j) {
     const std::byte* const next = from[std::min(j + ahead, known - 1)];
     for (size_t b = 0; b < bytes; b += 64) {
-      hwy::Prefetch(next + b);
+      FetchSoon(next + b);
       StreamBytes(from[j] + b, to[j] + b, 64);
     }
   }
@@ -43,17 +44,17 @@ HWY_EXPORT(StreamRows);
 namespace {
 
 constexpr size_t kBatch = 256;    // rows whose addresses are made together
-constexpr size_t kMaxAhead = 16;  // rows
-constexpr size_t kAheadBytes = 4096;
+constexpr size_t kMaxAhead = 32;  // rows
+constexpr size_t kAheadBytes = 8192;
 
 void CopyRows(const std::byte* const* from, std::byte* const* to, size_t rows, size_t ahead,
               size_t known, size_t bytes) {
-  constexpr size_t kStep = 256;  // a few lines at a time keep the queue of misses moving
+  constexpr size_t kStep = 256;  // bytes fetched at a time
   for (size_t j = 0; j < rows; ++j) {
     const std::byte* const next = from[std::min(j + ahead, known - 1)];
     for (size_t b = 0; b < bytes; b += kStep) {
       const size_t step = std::min(kStep, bytes - b);
-      for (size_t line = 0; line < step; line += 64) hwy::Prefetch(next + b + line);
+      for (size_t line = 0; line < step; line += 64) FetchSoon(next + b + line);
       std::memcpy(to[j] + b, from[j] + b, step);
     }
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/core/checked_math.h"
+#include "kernels/cpu/prefetch.h"
 #include "kernels/cpu/row_cursor.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -98,15 +99,14 @@ HWY_INLINE void AddStaged(const std::byte* fresh, const ViewLayout& fresh_layout
                                               reinterpret_cast<const std::byte*>(y));
 }
 
-// Fetches the lines of kSumLanes neighbouring elements into the second cache.
+// Fetches the lines of kSumLanes neighbouring elements.
 template <DType kType>
 HWY_INLINE void Fetch(const std::byte* from) {
-  for (size_t b = 0; b < kSumLanes * ElementBytes(kType); b += 64) __builtin_prefetch(from + b, 0, 2);
+  for (size_t b = 0; b < kSumLanes * ElementBytes(kType); b += 64) FetchSoon(from + b);
 }
 
-// The row ahead is fetched piece by piece beside the work on this one: all at once it would fill
-// the queue of misses and stop the processor. Strided elements are not fetched; they share their
-// lines with the rows before.
+// The row ahead is fetched piece by piece beside the work on this one. Strided elements are not
+// fetched; they share their lines with the rows before.
 template <DType kFresh, DType kCached, bool kRelative>
 HWY_INLINE float DivergeRow(const RowPair& row) {
   const ViewLayout& fresh = row.fresh_layout;
