@@ -43,6 +43,7 @@ uint64_t ReportCall(RpcCore& core, const CallReport& report, const absl::Status&
     // Our own words and numbers only: kernels/core/error.h.
     const absl::string_view text = status.message();
     line.Add("text", std::string_view(text.data(), text.size()));
+    line.LimitAs(catalogue::kCodeValues[static_cast<size_t>(status.code())]);
     if (outcome.reason.has_value()) line.Reason(*outcome.reason);
   }
   core.log.Write(std::move(line));

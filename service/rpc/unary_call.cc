@@ -82,7 +82,8 @@ void UnaryCall::Finish(const absl::Status& status) {
   if (own.code() != status.code() || own.message() != status.message()) {
     core_.log.Write(
         LogLine(LogLevel::kError, "bug")
-            .Add("text", std::string(status.message())));  // absl's own words, see OwnError
+            .Add("text", std::string(status.message()))  // absl's own words, see OwnError
+            .LimitAs("bug"));
   }
   // Before the answer: who has it finds it counted.
   const uint64_t log_id = ReportCall(core_, report_, own);
