@@ -78,10 +78,11 @@ std::string GranularityWord(client::Granularity granularity) {
 }
 
 std::string ProtectWords(const client::Protect& protect) {
-  std::string text = absl::StrCat(protect.sinks, " first, ", protect.recent, " newest");
-  if (protect.recent_share > 0)
-    absl::StrAppend(&text, " or ", protect.recent_share, " of the budget");
-  return text;
+  const std::string sinks = protect.sinks > 0 ? absl::StrCat(protect.sinks, " first, ") : "";
+  if (protect.recent_share == 0) return absl::StrCat(sinks, protect.recent, " newest");
+  const std::string least =
+      protect.recent > 0 ? absl::StrCat(protect.recent, " newest or ") : "newest ";
+  return absl::StrCat(sinks, least, protect.recent_share, " of the budget");
 }
 
 std::string WindowWord(const client::Window& window) {

@@ -15,6 +15,7 @@ std::string TextTable(const std::vector<std::vector<std::string>>& rows) {
       text += row[i];
       if (i + 1 < row.size()) text.append(widths[i] - row[i].size() + 2, ' ');
     }
+    text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';
   }
   return text;

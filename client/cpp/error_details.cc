@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
+#include <string>
 
 #include "absl/strings/cord.h"
 #include "client/cpp/local_error.h"
@@ -11,8 +13,7 @@
 namespace kvtriage::client {
 namespace {
 
-constexpr char kDetailUrl[] = "kvtriage/client-detail";
-constexpr char kWordUrl[] = "kvtriage/client-word";
+constexpr char kPayloadUrl[] = "kvtriage/client-error";
 
 std::string WordOf(v1::ErrorReason reason) {
   std::string name = v1::ErrorReason_Name(reason);
@@ -25,18 +26,33 @@ std::string WordOf(v1::ErrorReason reason) {
   return name;
 }
 
-v1::ErrorDetail ToProto(const ErrorDetails& details) {
-  v1::ErrorDetail out;
-  out.set_field(details.field);
-  out.set_index(details.index);
-  out.set_got(details.got);
-  out.set_limit(details.limit);
-  out.set_retry_after_ms(details.retry_after_ms);
-  out.set_server_epoch(details.server_epoch);
-  out.set_log_id(details.log_id);
-  out.set_cache_state(details.unharmed ? v1::CACHE_STATE_UNHARMED : v1::CACHE_STATE_SEE_LEDGER);
-  for (const uint64_t index : details.more_indices) out.add_more_indices(index);
-  return out;
+// The payload is words with spaces between them, the field last: readable where a status is
+// printed.
+std::string Encode(const ErrorDetails& details) {
+  std::ostringstream out;
+  out << details.reason << (details.from_service ? " service" : " client")
+      << (details.unharmed ? " unharmed " : " harm-unknown ") << details.index << ' ' << details.got
+      << ' ' << details.limit << ' ' << details.retry_after_ms << ' ' << details.server_epoch << ' '
+      << details.log_id << ' ' << details.more_indices.size();
+  for (const uint64_t index : details.more_indices) out << ' ' << index;
+  out << ' ' << details.field;
+  return out.str();
+}
+
+ErrorDetails Decode(const std::string& text) {
+  ErrorDetails details;
+  std::istringstream in(text);
+  std::string origin, harm;
+  size_t more = 0;
+  in >> details.reason >> origin >> harm >> details.index >> details.got >> details.limit >>
+      details.retry_after_ms >> details.server_epoch >> details.log_id >> more;
+  details.from_service = origin == "service";
+  details.unharmed = harm == "unharmed";
+  details.more_indices.resize(more);
+  for (uint64_t& index : details.more_indices) in >> index;
+  in.ignore(1);
+  std::getline(in, details.field);
+  return details;
 }
 
 ErrorDetails FromProto(const v1::ErrorDetail& detail) {
@@ -58,8 +74,7 @@ ErrorDetails FromProto(const v1::ErrorDetail& detail) {
 absl::Status StatusWithDetails(absl::StatusCode code, std::string_view text,
                                const ErrorDetails& details) {
   absl::Status status(code, absl::string_view(text.data(), text.size()));
-  status.SetPayload(kDetailUrl, absl::Cord(ToProto(details).SerializeAsString()));
-  status.SetPayload(kWordUrl, absl::Cord((details.from_service ? "s" : "l") + details.reason));
+  status.SetPayload(kPayloadUrl, absl::Cord(Encode(details)));
   return status;
 }
 
@@ -86,17 +101,9 @@ std::optional<ErrorDetails> ParseRpcDetails(std::string_view serialized) {
 }
 
 std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kDetailUrl);
-  const absl::optional<absl::Cord> word = status.GetPayload(kWordUrl);
-  v1::ErrorDetail detail;
-  if (!payload.has_value() || !word.has_value() || !detail.ParseFromString(std::string(*payload))) {
-    return std::nullopt;
-  }
-  ErrorDetails out = FromProto(detail);
-  const std::string tagged(*word);
-  out.from_service = tagged.starts_with('s');
-  out.reason = tagged.substr(1);
-  return out;
+  const absl::optional<absl::Cord> payload = status.GetPayload(kPayloadUrl);
+  if (!payload.has_value()) return std::nullopt;
+  return Decode(std::string(*payload));
 }
 
 absl::Status ServiceRefusal(uint32_t reason, uint64_t index, std::string_view text) {

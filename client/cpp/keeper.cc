@@ -61,8 +61,14 @@ absl::Status Keeper::Attach() {
                             Link::Open(options_, std::move(events), stop_));
   MutexLock registering(&registration_mutex_);
   KVTRIAGE_RETURN_IF_ERROR(RegisterAll(*link, book_.All(), absl::Now() + kRegisterAgain));
+  // Destroyed after the lock is given back: the end of a link waits for its last event, which takes
+  // it.
+  std::vector<std::shared_ptr<Link>> done;
   MutexLock lock(&mutex_);
-  std::erase_if(lost_links_, [](const std::shared_ptr<Link>& old) { return old->Quiet(); });
+  const auto quiet = std::stable_partition(lost_links_.begin(), lost_links_.end(),
+                                           [](const auto& old) { return !old->Quiet(); });
+  done.assign(quiet, lost_links_.end());
+  lost_links_.erase(quiet, lost_links_.end());
   if (link_ != nullptr) lost_links_.push_back(std::move(link_));
   link_ = std::move(link);
   notices_ = std::move(notices);

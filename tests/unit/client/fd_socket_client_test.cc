@@ -1,6 +1,8 @@
 // The client's end of the fd socket against a peer that plays the service, well and badly.
 #include "client/cpp/fd_socket_client.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,10 +17,13 @@
 #include <thread>
 
 #include "client/cpp/endpoint.h"
+#include "client/cpp/ledger_mapping.h"
 #include "client/cpp/local_error.h"
 #include "client/cpp/server_life.h"
 #include "gtest/gtest.h"
 #include "proto/wire/fd_packet.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/wait_until.h"
 
 namespace kvtriage::client {
 namespace {
@@ -220,6 +225,66 @@ TEST(FdSocketClient, AMissingSocketSaysSo) {
   EXPECT_EQ(too_long.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// A process that listens at `path` as `uid` until it is killed.
+class ListeningChild {
+ public:
+  ListeningChild(const std::string& path, uid_t uid) : pid_(fork()) {
+    if (pid_ != 0) return;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    if (uid != geteuid() && setuid(uid) != 0) _exit(1);
+    const int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    listen(listener, 8);
+    pause();
+    _exit(0);
+  }
+  ~ListeningChild() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+};
+
+absl::StatusOr<FdSocketClient> ConnectWhenListening(const std::string& path,
+                                                    std::optional<uid_t> trusted) {
+  absl::StatusOr<FdSocketClient> client = absl::UnavailableError("");
+  WaitUntil([&] {
+    client = FdSocketClient::Connect(path, trusted, 100);
+    return client.ok() || GetErrorDetails(client.status())->reason != "fd_socket_missing";
+  });
+  return client;
+}
+
+TEST(FdSocketClient, TrustsRootItselfAndTheConfiguredUidOnly) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs another uid to play the service";
+  constexpr uid_t kStranger = 65534;
+  const TempDir directory;
+  ASSERT_EQ(chmod(directory.path().c_str(), 0777), 0);
+  const ListeningChild stranger(directory.File("s.sock"), kStranger);
+  const auto refused = ConnectWhenListening(directory.File("s.sock"), std::nullopt);
+  EXPECT_EQ(GetErrorDetails(refused.status())->reason, "server_untrusted") << refused.status();
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kPermissionDenied);
+  const auto configured = ConnectWhenListening(directory.File("s.sock"), kStranger);
+  EXPECT_TRUE(configured.ok()) << configured.status();
+}
+
+TEST(LedgerMapping, WantsASealedFileOfTheAnnouncedSize) {
+  const OwnedFd fd(memfd_create("ledger", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(fd.get(), 4096), 0);
+  EXPECT_FALSE(LedgerMapping::Map(fd.get(), 4096).ok());  // could shrink under a read
+  ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_FALSE(LedgerMapping::Map(fd.get(), 8192).ok());
+  EXPECT_FALSE(LedgerMapping::Map(fd.get(), 0).ok());
+  const auto mapping = LedgerMapping::Map(fd.get(), 4096);
+  ASSERT_TRUE(mapping.ok()) << mapping.status();
+  EXPECT_EQ(mapping->memory().size(), 4096u);
+}
+
 TEST(ServerLife, SeesTheDeathOfAnotherProcess) {
   int sockets[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
@@ -229,31 +294,15 @@ TEST(ServerLife, SeesTheDeathOfAnotherProcess) {
   close(sockets[0]);
   close(sockets[1]);
 
-  FakeService service([](int, const std::string&) {});
-  const std::string path = service.directory() + "/child.sock";
-  const pid_t child = fork();
-  if (child == 0) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, path.data(), path.size());
-    const int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-    listen(listener, 1);
-    pause();
-    _exit(0);
-  }
-  absl::StatusOr<FdSocketClient> client = absl::UnavailableError("");
-  for (int i = 0; i < 2000 && !client.ok(); ++i) {
-    client = FdSocketClient::Connect(path, std::nullopt, 100);
-    if (!client.ok()) usleep(1000);
-  }
+  const TempDir directory;
+  const ListeningChild child(directory.File("s.sock"), geteuid());
+  const auto client = ConnectWhenListening(directory.File("s.sock"), std::nullopt);
   ASSERT_TRUE(client.ok()) << client.status();
   const ServerLife life(client->socket());
   EXPECT_FALSE(life.Gone());
-  EXPECT_EQ(client->server().pid, child);
-  kill(child, SIGKILL);
+  EXPECT_EQ(client->server().pid, child.pid());
+  kill(child.pid(), SIGKILL);
   EXPECT_TRUE(life.WaitGone(5000));
-  waitpid(child, nullptr, 0);
 }
 
 TEST(Endpoint, TakesPathsAndUnixUris) {

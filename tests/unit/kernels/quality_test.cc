@@ -196,7 +196,8 @@ TEST(MeasureTest, RowLimitsAndBaseTwo) {
 
 TEST(MeasureTest, AnAbsurdLseIsSuspect) {
   ScoreProblem problem({}, 15);
-  QualityRequest request = MakeRequest(problem, AttentionSource::kQueryOutput, {{0, 1}, {2}});
+  const std::vector<std::vector<int32_t>> kept = {{0, 1}, {2}};
+  QualityRequest request = MakeRequest(problem, AttentionSource::kQueryOutput, kept);
   EXPECT_FALSE(Measure(request).lse_suspect);
   for (size_t i = 0; i < problem.lse_tensor.bytes.size(); i += sizeof(float)) {
     StoreElement(problem.lse_tensor.bytes.data() + i, DType::kF32, -1e6f);
@@ -223,7 +224,8 @@ TEST(MeasureTest, DamagedDataCountsNowhere) {
 
 TEST(MeasureTest, ReadyWeightsThatAreNotNumbersLeaveTheirRowOut) {
   ScoreProblem problem({}, 17);
-  const QualityRequest request = MakeRequest(problem, AttentionSource::kReady, {{0, 1}, {2}});
+  const std::vector<std::vector<int32_t>> kept = {{0, 1}, {2}};
+  const QualityRequest request = MakeRequest(problem, AttentionSource::kReady, kept);
   const QualityResult before = Measure(request);
   // Query head 0, row 3 of [rows][heads][tokens]; row 3 sees token 4.
   StoreElement(problem.a_tensor.bytes.data() + (3 * 4 * 64 + 4) * sizeof(float), DType::kF32, kNaN);
