@@ -155,6 +155,8 @@ void CollectStatisticsImpl(const StatisticsTask& task, uint64_t begin, uint64_t 
     std::fill_n(part.lost.Reserve(batch.rows * pitch), batch.rows * pitch, 0.0f);
     part.heaviest_value.Reserve(batch.rows * pitch);
   }
+  // Behind the largest limit nothing is visible.
+  end = std::min<uint64_t>(end, batch.LargestLimit());
   // One block of rows is multiplied while the keys are read.
   const bool stream = batch.rows > 0 && batch.rows <= kTileRows && CanStream(task.layer.k.layout);
   HWY_ALIGN float bad[kPanel], bad_values[kPanel] = {};

@@ -18,6 +18,12 @@ namespace HWY_NAMESPACE {
 
 template <Term kTerm>
 void ScoreRange(const ScoreTask& task, uint64_t begin, uint64_t end, ScoreScratch& scratch) {
+  // Batches of a long window see only their past; behind it they have nothing to add, start or end.
+  const std::vector<RowBatch::Segment>& segments = task.rows.segments;
+  const bool adds_only = !task.first_batch && !task.last_batch &&
+                         std::none_of(segments.begin(), segments.end(),
+                                      [](const RowBatch::Segment& s) { return s.complete; });
+  if (adds_only) end = std::min(end, task.rows.LargestLimit());
   PanelScorer<kTerm> scorer(task, scratch);
   for (uint64_t p = begin; p < end; p += kPanel) {
     scorer.Score(p, std::min<uint64_t>(kPanel, end - p));

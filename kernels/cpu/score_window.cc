@@ -166,6 +166,11 @@ Window WindowOf(const ScoreRequest& request) {
   return window;
 }
 
+uint64_t RowBatch::LargestLimit() const {
+  const auto largest = std::max_element(limit.begin(), limit.end());
+  return largest == limit.end() ? 0 : static_cast<uint64_t>(*largest);
+}
+
 GoodRows FindGoodRows(const ScoreRequest& request, uint32_t kv_head) {
   const LayerRows& layer = request.layer;
   const bool keys = request.input.source != AttentionSource::kReady;

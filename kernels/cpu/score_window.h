@@ -70,6 +70,8 @@ struct RowBatch {
   uint32_t usable = 0, skipped = 0;           // rows that vote, rows left out
 
   size_t votes() const { return rows / rows_per_vote; }
+  // Tokens from here on are invisible to all rows.
+  uint64_t LargestLimit() const;
 };
 
 // Collects rows [begin, end) of the group's numbering.
