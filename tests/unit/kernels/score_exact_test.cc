@@ -90,7 +90,7 @@ TEST(ScoreBits, EveryLayoutGivesTheSame) {
 }
 
 TEST(ScoreBits, ThreadsAndRepeatsGiveTheSame) {
-  ScoreProblem problem({8, 2, 1300, 20, 16, 16}, 8100);
+  ScoreProblem problem({8, 2, 1100, 5, 8, 8}, 8100);
   ForEachScorer(problem, [](const ScoreRequest& request) {
     const ScoreResult first = Score(request, 1);
     ExpectSame(first, Score(request, 2));
