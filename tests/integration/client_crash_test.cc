@@ -47,15 +47,25 @@ void PrintTo(const KillPoint& point, std::ostream* out) { *out << point.fault; }
 constexpr Outcome kU = Outcome::kUnchanged, kA = Outcome::kApplied, kD = Outcome::kDamaged;
 // Two layers: two units per sequence, so the n-th passing of a unit's point says which one it is.
 constexpr KillPoint kKillPoints[] = {
-    {"admit.after_enqueue:kill", {kU, kU, kU}},   {"lane.job_start:kill", {kU, kU, kU}},
-    {"plan.after_pins:kill", {kU, kU, kU}},       {"lane.after_select:kill", {kU, kU, kU}},
-    {"ledger.after_free:kill", {kU, kU, kU}},     {"ledger.after_open:kill", {kU, kU, kU}},
-    {"ledger.after_counts:kill", {kU, kU, kU}},   {"ledger.after_moving:kill", {kD, kU, kU}},
-    {"move.mid_rows:kill", {kD, kU, kU}},         {"ledger.after_done:kill", {kD, kU, kU}},
-    {"ledger.after_done:kill:2", {kA, kU, kU}},   {"move.between_groups:kill", {kA, kU, kU}},
-    {"ledger.after_moving:kill:4", {kA, kD, kU}}, {"move.mid_rows:kill:3", {kA, kA, kD}},
-    {"ledger.after_done:kill:6", {kA, kA, kA}},   {"ledger.after_closed:kill", {kA, kA, kA}},
-    {"result.before_store:kill", {kA, kA, kA}},   {"result.after_store:kill", {kA, kA, kA}},
+    // The lane may take the job before the point is passed: it is held back.
+    {"lane.job_start:delay=5000,admit.after_enqueue:kill", {kU, kU, kU}},
+    {"lane.job_start:kill", {kU, kU, kU}},
+    {"plan.after_pins:kill", {kU, kU, kU}},
+    {"lane.after_select:kill", {kU, kU, kU}},
+    {"ledger.after_free:kill", {kU, kU, kU}},
+    {"ledger.after_open:kill", {kU, kU, kU}},
+    {"ledger.after_counts:kill", {kU, kU, kU}},
+    {"ledger.after_moving:kill", {kD, kU, kU}},
+    {"move.mid_rows:kill", {kD, kU, kU}},
+    {"ledger.after_done:kill", {kD, kU, kU}},
+    {"ledger.after_done:kill:2", {kA, kU, kU}},
+    {"move.between_groups:kill", {kA, kU, kU}},
+    {"ledger.after_moving:kill:4", {kA, kD, kU}},
+    {"move.mid_rows:kill:3", {kA, kA, kD}},
+    {"ledger.after_done:kill:6", {kA, kA, kA}},
+    {"ledger.after_closed:kill", {kA, kA, kA}},
+    {"result.before_store:kill", {kA, kA, kA}},
+    {"result.after_store:kill", {kA, kA, kA}},
     {"rpc.before_finish:kill:2", {kA, kA, kA}},  // the first is the registration
 };
 
