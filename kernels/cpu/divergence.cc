@@ -189,7 +189,9 @@ void DivergeChunk(const DivergenceRequest& request, size_t begin, size_t end, fl
       std::clamp<uint64_t>(kAheadBytes / (layout.row_bytes() * layout.heads), 1, 16);
   for (size_t i = begin; i < end; ++i) {
     const uint64_t row = static_cast<uint64_t>(request.rows[i]);
-    const uint64_t next = static_cast<uint64_t>(request.rows[std::min(i + ahead, end - 1)]);
+    // Past the end of the chunk too: it is likely that this thread takes the next one.
+    const size_t later = std::min(i + ahead, request.rows.size() - 1);
+    const uint64_t next = static_cast<uint64_t>(request.rows[later]);
     const RowPair pair{layout,
                        cached.view.layout,
                        fresh_rows.At(row - fresh.first_row),
