@@ -15,9 +15,12 @@ inline constexpr uint64_t ElementBytes(DType type) { return type == DType::kF32 
 
 inline constexpr const char* DTypeName(DType type) {
   switch (type) {
-    case DType::kF32: return "f32";
-    case DType::kF16: return "f16";
-    case DType::kBF16: return "bf16";
+    case DType::kF32:
+      return "f32";
+    case DType::kF16:
+      return "f16";
+    case DType::kBF16:
+      return "bf16";
   }
   return "?";
 }
@@ -28,7 +31,8 @@ inline float F16ToFloat(uint16_t h) {
   const uint32_t exponent = (h >> 10) & 0x1Fu;
   const uint32_t mantissa = h & 0x3FFu;
   if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000u | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
   return sign != 0 ? -magnitude : magnitude;
 }
@@ -48,7 +52,9 @@ inline uint16_t FloatToF16(float f) {
   return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
-inline float BF16ToFloat(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+inline float BF16ToFloat(uint16_t b) {
+  return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
+}
 
 // float32 to bfloat16, to nearest even; NaN stays NaN.
 inline uint16_t FloatToBF16(float f) {

@@ -69,7 +69,8 @@ constexpr std::array kReasons = {
     ReasonRow{ErrorReason::kSequenceReleased, "sequence_released", Code::kAborted},
     ReasonRow{ErrorReason::kBlockShared, "block_shared", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kDestinationOverlap, "destination_overlap", Code::kInvalidArgument},
-    ReasonRow{ErrorReason::kDestinationTooSmall, "destination_too_small", Code::kFailedPrecondition},
+    ReasonRow{ErrorReason::kDestinationTooSmall, "destination_too_small",
+              Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kLedgerSlotBusy, "ledger_slot_busy", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kKeyReused, "key_reused", Code::kAlreadyExists},
     ReasonRow{ErrorReason::kResultExpired, "result_expired", Code::kFailedPrecondition},
@@ -87,9 +88,9 @@ const ReasonRow* Find(ErrorReason reason) {
 
 // The payload is numbers separated by spaces, then the field: it never leaves the process.
 std::string Encode(const ErrorInfo& info) {
-  std::string out = absl::StrCat(static_cast<int32_t>(info.reason), " ", info.index, " ", info.got, " ", info.limit,
-                                 " ", info.retry_after_ms, " ", static_cast<int>(info.cache_state), " ",
-                                 info.more_indices.size());
+  std::string out = absl::StrCat(static_cast<int32_t>(info.reason), " ", info.index, " ", info.got,
+                                 " ", info.limit, " ", info.retry_after_ms, " ",
+                                 static_cast<int>(info.cache_state), " ", info.more_indices.size());
   for (const uint64_t index : info.more_indices) absl::StrAppend(&out, " ", index);
   absl::StrAppend(&out, " ", info.field);
   return out;

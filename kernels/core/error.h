@@ -1,6 +1,6 @@
 // One error vocabulary for the whole program. An error is an absl::Status whose payload says the
-// reason, the request field, the first bad entry and the numbers involved; service/rpc turns it into
-// a gRPC status with an ErrorDetail, and nothing else does.
+// reason, the request field, the first bad entry and the numbers involved; service/rpc turns it
+// into a gRPC status with an ErrorDetail, and nothing else does.
 #ifndef KVTRIAGE_KERNELS_CORE_ERROR_H_
 #define KVTRIAGE_KERNELS_CORE_ERROR_H_
 
@@ -83,7 +83,7 @@ enum class CacheState : uint8_t {
 
 struct ErrorInfo {
   ErrorReason reason = ErrorReason::kUnspecified;
-  std::string field;  // request path in our own words, e.g. "sequences[3].table"
+  std::string field;   // request path in our own words, e.g. "sequences[3].table"
   uint64_t index = 0;  // first bad entry
   uint64_t got = 0;    // a number that the caller itself sent, or a count
   uint64_t limit = 0;

@@ -20,7 +20,13 @@ inline constexpr size_t kFdMaxPacket = 256;
 inline constexpr size_t kFdMaxDescriptors = 8;
 inline constexpr size_t kTokenBytes = 24;  // session id (8, little-endian) + secret (16)
 
-enum class FdPacketType : uint16_t { kHello = 1, kBound = 2, kOffer = 3, kTickets = 4, kRefused = 5 };
+enum class FdPacketType : uint16_t {
+  kHello = 1,
+  kBound = 2,
+  kOffer = 3,
+  kTickets = 4,
+  kRefused = 5
+};
 enum class FdKind : uint32_t { kMemfd = 1 };  // 2 is a device allocation, not served yet
 
 struct FdHeader {

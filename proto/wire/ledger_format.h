@@ -1,12 +1,12 @@
-// The ledger: one shared memory object per session in which the service notes, unit by unit, what it
-// has moved. The service writes, the client maps it read-only. It outlives a killed service, so the
-// client can tell which sequences are whole. Little-endian; fields marked atomic are stored with release
-// and read with acquire.
+// The ledger: one shared memory object per session in which the service notes, unit by unit, what
+// it has moved. The service writes, the client maps it read-only. It outlives a killed service, so
+// the client can tell which sequences are whole. Little-endian; fields marked atomic are stored
+// with release and read with acquire.
 //
-// Order of stores: job_state FREE, all else with every unit PENDING, job_state OPEN; then per sequence
-// (a move group): counts, each unit MOVING, the move, each unit DONE; units never touched UNHARMED;
-// job_state CLOSED; then the answer is sent. At the end of a session, after its last job: session_state
-// CLOSED.
+// Order of stores: job_state FREE, all else with every unit PENDING, job_state OPEN; then per
+// sequence (a move group): counts, each unit MOVING, the move, each unit DONE; units never touched
+// UNHARMED; job_state CLOSED; then the answer is sent. At the end of a session, after its last job:
+// session_state CLOSED.
 #ifndef KVTRIAGE_PROTO_WIRE_LEDGER_FORMAT_H_
 #define KVTRIAGE_PROTO_WIRE_LEDGER_FORMAT_H_
 
@@ -35,7 +35,7 @@ struct LedgerHeader {
 };
 static_assert(sizeof(LedgerHeader) == 64);
 
-struct LedgerSlot {  // slot i stands at 64 + i*slot_bytes
+struct LedgerSlot {    // slot i stands at 64 + i*slot_bytes
   uint32_t job_state;  // LedgerJob; atomic
   uint32_t op;         // LedgerOp
   uint8_t idempotency_key[16];

@@ -11,8 +11,8 @@
 
 namespace kvtriage {
 
-// b for a sequence of `rows` rows: min(rows, kept_tokens), or min(rows, max(1, trunc(rows * kept_ratio)))
-// with one IEEE double product. 0 for rows = 0.
+// b for a sequence of `rows` rows: min(rows, kept_tokens), or min(rows, max(1, trunc(rows *
+// kept_ratio))) with one IEEE double product. 0 for rows = 0.
 uint32_t KeptCount(uint32_t rows, const Budget& budget);
 
 // max(recent, trunc(recent_share * b)), at most `rows`.
@@ -23,9 +23,10 @@ struct ProtectedRows {
   uint32_t trimmed = 0;       // protected rows that did not fit
 };
 
-// Union of sinks, recent window and explicit rows (ascending, unique, in range), trimmed to b: explicit
-// rows always stay; sinks keep their first min(s, room - 1) rows if there is a recent window, else
-// min(s, room); the newest recent rows fill the rest. More explicit rows than b: BUDGET_TOO_SMALL.
+// Union of sinks, recent window and explicit rows (ascending, unique, in range), trimmed to b:
+// explicit rows always stay; sinks keep their first min(s, room - 1) rows if there is a recent
+// window, else min(s, room); the newest recent rows fill the rest. More explicit rows than b:
+// BUDGET_TOO_SMALL.
 absl::StatusOr<ProtectedRows> ProtectRows(uint32_t rows, uint32_t budget, const Protect& protect,
                                           std::span<const int32_t> explicit_rows);
 

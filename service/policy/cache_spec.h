@@ -1,5 +1,5 @@
-// A group of layers that share one block table, as a worker describes it; checked by service/validate,
-// kept by service/memory, used by service/engine.
+// A group of layers that share one block table, as a worker describes it; checked by
+// service/validate, kept by service/memory, used by service/engine.
 #ifndef KVTRIAGE_SERVICE_POLICY_CACHE_SPEC_H_
 #define KVTRIAGE_SERVICE_POLICY_CACHE_SPEC_H_
 

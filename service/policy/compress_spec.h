@@ -1,5 +1,6 @@
-// What a checked request wants: the plain values between service/validate and service/engine. Ids and
-// offsets are not resolved yet; block tables and index lists are the request's own, copied once.
+// What a checked request wants: the plain values between service/validate and service/engine. Ids
+// and offsets are not resolved yet; block tables and index lists are the request's own, copied
+// once.
 #ifndef KVTRIAGE_SERVICE_POLICY_COMPRESS_SPEC_H_
 #define KVTRIAGE_SERVICE_POLICY_COMPRESS_SPEC_H_
 
@@ -42,10 +43,10 @@ struct SequenceSpec {
   std::vector<int32_t> table;
   std::vector<int32_t> destination;  // copy only
   Sharing sharing = Sharing::kUnspecified;
-  uint32_t shared_blocks = 0;          // kPrefix
-  std::vector<uint8_t> shared_bitmap;  // kBitmap, LSB first
+  uint32_t shared_blocks = 0;               // kPrefix
+  std::vector<uint8_t> shared_bitmap;       // kBitmap, LSB first
   uint32_t rows_begin = 0, rows_count = 0;  // on the row axis of the inputs
-  std::vector<int32_t> row_limits;     // empty, or rows_count entries
+  std::vector<int32_t> row_limits;          // empty, or rows_count entries
   ExplicitRows protect;
 
   // Whether others can read the block of table entry `index`.

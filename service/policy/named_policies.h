@@ -18,8 +18,9 @@ const std::vector<std::string>& PolicyNames();
 // The parts of a name, without a budget amount; nothing for an unknown name.
 std::optional<PolicySpec> ExpandPolicy(std::string_view name);
 
-// The operator's defaults: policy.default, policy.kept_ratio, policy.sinks, policy.recent. `sinks` and
-// `recent` replace those numbers of every named policy that a request does not give a protect part.
+// The operator's defaults: policy.default, policy.kept_ratio, policy.sinks, policy.recent. `sinks`
+// and `recent` replace those numbers of every named policy that a request does not give a protect
+// part.
 struct PolicyDefaults {
   std::string name;  // empty: a request must name a policy
   double kept_ratio = 0.5;

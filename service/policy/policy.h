@@ -19,8 +19,8 @@ struct Window {
   friend bool operator==(const Window&, const Window&) = default;
 };
 
-// Rows kept whatever their score: an explicit set, never a large score. Explicit rows travel with the
-// sequence.
+// Rows kept whatever their score: an explicit set, never a large score. Explicit rows travel with
+// the sequence.
 struct Protect {
   uint32_t sinks = 0;       // rows 0 .. sinks-1
   uint32_t recent = 0;      // newest rows
@@ -31,9 +31,10 @@ struct Protect {
 
 // How many rows stay, protected ones included. Exactly one of the two amounts is set.
 struct Budget {
-  std::optional<uint32_t> kept_tokens;    // >= 1
-  std::optional<double> kept_ratio;       // 0 < r <= 1, the share KEPT
-  std::optional<double> adaptive_alpha;   // set: shared adaptively across the heads of a layer (AdaKV)
+  std::optional<uint32_t> kept_tokens;  // >= 1
+  std::optional<double> kept_ratio;     // 0 < r <= 1, the share KEPT
+  std::optional<double>
+      adaptive_alpha;  // set: shared adaptively across the heads of a layer (AdaKV)
 
   friend bool operator==(const Budget&, const Budget&) = default;
 };

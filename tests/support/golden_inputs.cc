@@ -9,7 +9,8 @@ namespace kvtriage {
 int GridInt(uint64_t stream, uint64_t n) {
   const uint64_t bits = SplitMix64(stream, n);
   int64_t sum = 0;
-  for (int lane = 0; lane < 4; ++lane) sum += static_cast<int64_t>((bits >> (16 * lane)) & 0xFFFF) - 32768;
+  for (int lane = 0; lane < 4; ++lane)
+    sum += static_cast<int64_t>((bits >> (16 * lane)) & 0xFFFF) - 32768;
   return static_cast<int>(std::clamp<int64_t>(sum / 2048, -127, 127));  // division truncates
 }
 

@@ -1,5 +1,6 @@
-// The input numbers of golden cases, the same here and in the NumPy reference (tests/golden/ref_np.py).
-// Multiples of 1/16 within about +-8: exact in f32, f16 and bf16, so one golden serves all three types.
+// The input numbers of golden cases, the same here and in the NumPy reference
+// (tests/golden/ref_np.py). Multiples of 1/16 within about +-8: exact in f32, f16 and bf16, so one
+// golden serves all three types.
 #ifndef KVTRIAGE_TESTS_SUPPORT_GOLDEN_INPUTS_H_
 #define KVTRIAGE_TESTS_SUPPORT_GOLDEN_INPUTS_H_
 

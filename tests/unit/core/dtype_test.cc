@@ -26,7 +26,7 @@ TEST(Dtype, EveryHalfSurvivesTheRoundTrip) {
 }
 
 TEST(Dtype, RoundsToNearestEven) {
-  EXPECT_EQ(F16ToFloat(FloatToF16(1.0f + 0x1p-11f)), 1.0f);            // half way: even stays
+  EXPECT_EQ(F16ToFloat(FloatToF16(1.0f + 0x1p-11f)), 1.0f);                // half way: even stays
   EXPECT_EQ(F16ToFloat(FloatToF16(1.0f + 3 * 0x1p-11f)), 1.0f + 0x1p-9f);  // half way: odd goes up
   EXPECT_EQ(F16ToFloat(FloatToF16(65504.0f)), 65504.0f);
   EXPECT_TRUE(std::isinf(F16ToFloat(FloatToF16(65520.0f))));

@@ -7,7 +7,11 @@ namespace {
 
 TEST(Error, CarriesItsDetails) {
   const absl::Status status = Error(ErrorReason::kBlockOutOfRange, "table", "block id out of range")
-                                  .Index(7).Got(4096).Limit(2048).RetryAfterMs(5).MoreIndices({8, 9});
+                                  .Index(7)
+                                  .Got(4096)
+                                  .Limit(2048)
+                                  .RetryAfterMs(5)
+                                  .MoreIndices({8, 9});
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(status.message(), "block id out of range, index 7, got 4096, limit 2048");
   const auto info = GetErrorInfo(WithFieldPrefix(status, "sequences[3]."));
@@ -19,7 +23,8 @@ TEST(Error, CarriesItsDetails) {
   EXPECT_EQ(info->retry_after_ms, 5u);
   EXPECT_EQ(info->more_indices, (std::vector<uint64_t>{8, 9}));
   EXPECT_EQ(info->cache_state, CacheState::kUnharmed);
-  EXPECT_EQ(GetErrorInfo(WithCacheState(status, CacheState::kSeeLedger))->cache_state, CacheState::kSeeLedger);
+  EXPECT_EQ(GetErrorInfo(WithCacheState(status, CacheState::kSeeLedger))->cache_state,
+            CacheState::kSeeLedger);
 }
 
 TEST(Error, StatusFromElsewhereHasNone) {

@@ -26,20 +26,20 @@ enum class HeadAxis : uint8_t {
   kSummed,  // one row [1, N], already summed over all heads
 };
 
-// Row i of every tensor (rows axis) is the query of cached row N - rows + i. Elements are widened to
-// float32 on load; O is used after its own rounding.
+// Row i of every tensor (rows axis) is the query of cached row N - rows + i. Elements are widened
+// to float32 on load; O is used after its own rounding.
 struct AttentionInput {
   AttentionSource source = AttentionSource::kNone;
-  float scale = 1.0f;   // softmax scale, finite and > 0; used with Q
-  TensorView q;         // [rows, Hq, dk], after RoPE
-  TensorView o;         // [rows, Hq, dv]
-  TensorView lse;       // [rows, Hq, 1]
+  float scale = 1.0f;  // softmax scale, finite and > 0; used with Q
+  TensorView q;        // [rows, Hq, dk], after RoPE
+  TensorView o;        // [rows, Hq, dv]
+  TensorView lse;      // [rows, Hq, 1]
   LseBase lse_base = LseBase::kE;
-  TensorView a, z;      // [rows, Hq, N]
-  TensorView sums;      // [1, Hq | Hk | 1, N]
+  TensorView a, z;  // [rows, Hq, N]
+  TensorView sums;  // [1, Hq | Hk | 1, N]
   HeadAxis sums_axis = HeadAxis::kQuery;
-  // Number of cached rows that each of the tensors' rows may see; empty = N - rows + i + 1. With limits
-  // the rows may be queries whose own row is not in the cache.
+  // Number of cached rows that each of the tensors' rows may see; empty = N - rows + i + 1. With
+  // limits the rows may be queries whose own row is not in the cache.
   std::span<const int32_t> row_limits;
 };
 

@@ -1,5 +1,5 @@
-// One device's kernels. A backend runs one call at a time (the lane's thread); a call uses all threads
-// of the backend and returns when its work is done.
+// One device's kernels. A backend runs one call at a time (the lane's thread); a call uses all
+// threads of the backend and returns when its work is done.
 #ifndef KVTRIAGE_KERNELS_BACKEND_H_
 #define KVTRIAGE_KERNELS_BACKEND_H_
 
@@ -27,11 +27,12 @@ class Backend {
   // "cpu" (later "cuda:N"): the metric label.
   virtual std::string name() const = 0;
 
-  // Results get one entry per request. An input with queries of which none is usable for some KV head
-  // is NO_USABLE_ROW (kernels/core/error.h), index = KV head.
+  // Results get one entry per request. An input with queries of which none is usable for some KV
+  // head is NO_USABLE_ROW (kernels/core/error.h), index = KV head.
   virtual absl::Status Score(std::span<const ScoreRequest> requests, const StopCheck& stop,
                              std::vector<ScoreResult>& results) = 0;
-  virtual absl::Status Select(std::span<const SelectRequest> requests, std::vector<SelectResult>& results) = 0;
+  virtual absl::Status Select(std::span<const SelectRequest> requests,
+                              std::vector<SelectResult>& results) = 0;
   virtual absl::Status Measure(std::span<const QualityRequest> requests, const StopCheck& stop,
                                std::vector<QualityResult>& results) = 0;
   virtual absl::Status Diverge(const DivergenceRequest& request, DivergenceResult& result) = 0;

@@ -1,7 +1,7 @@
-// Moving kept rows together. Row j of the destination becomes row kept[j] of the source; kept ascends,
-// so in place a destination is never above its source and no scratch is needed. Bytes are copied, never
-// interpreted; a store writes bytes of moved rows and no others, also where rows interleave in memory
-// (transposed keys). Rows that are already in place are skipped.
+// Moving kept rows together. Row j of the destination becomes row kept[j] of the source; kept
+// ascends, so in place a destination is never above its source and no scratch is needed. Bytes are
+// copied, never interpreted; a store writes bytes of moved rows and no others, also where rows
+// interleave in memory (transposed keys). Rows that are already in place are skipped.
 #ifndef KVTRIAGE_KERNELS_COMPACT_H_
 #define KVTRIAGE_KERNELS_COMPACT_H_
 
@@ -13,9 +13,9 @@
 
 namespace kvtriage {
 
-// All heads of one view of one (sequence, layer). In place: `to` equals `from`. Copy: destination rows
-// and source rows share no (block, head, slot). Layouts may differ in strides and block_slots but agree
-// in heads and row encoding.
+// All heads of one view of one (sequence, layer). In place: `to` equals `from`. Copy: destination
+// rows and source rows share no (block, head, slot). Layouts may differ in strides and block_slots
+// but agree in heads and row encoding.
 struct MoveRequest {
   KvView from;
   SequenceRows from_rows;

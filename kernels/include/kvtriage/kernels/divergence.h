@@ -1,5 +1,5 @@
-// CacheBlend (arXiv 2405.16444): how far cached rows are from fresh ones, and which to recompute (HKVD
-// tokens: high KV deviation).
+// CacheBlend (arXiv 2405.16444): how far cached rows are from fresh ones, and which to recompute
+// (HKVD tokens: high KV deviation).
 #ifndef KVTRIAGE_KERNELS_DIVERGENCE_H_
 #define KVTRIAGE_KERNELS_DIVERGENCE_H_
 
@@ -26,8 +26,8 @@ struct DivergenceRows {
 };
 
 struct DivergenceRequest {
-  DivergenceRows fresh, cached;      // same heads and row_elems; dtypes may differ
-  std::span<const int32_t> rows;     // absolute candidate rows, ascending; no other row is read
+  DivergenceRows fresh, cached;   // same heads and row_elems; dtypes may differ
+  std::span<const int32_t> rows;  // absolute candidate rows, ascending; no other row is read
   DivergenceMetric metric = DivergenceMetric::kL2;
 };
 
@@ -38,19 +38,21 @@ struct DivergenceResult {
 
 // What to take: a share of the candidates, or all above a threshold. Exactly one is set.
 struct HkvdSpec {
-  std::optional<double> ratio;      // n = min(|candidates|, trunc(base * ratio)), one double product
+  std::optional<double> ratio;  // n = min(|candidates|, trunc(base * ratio)), one double product
   std::optional<double> threshold;  // divergence > threshold
   uint32_t base = 0;
 };
 
 struct HkvdResult {
-  std::vector<int32_t> rows;   // chosen candidates, ascending
-  double gap = 0;              // next divergence / last chosen; 0 when either side is empty or zero
+  std::vector<int32_t> rows;  // chosen candidates, ascending
+  double gap = 0;             // next divergence / last chosen; 0 when either side is empty or zero
   double divergence_share = 0;  // sum over rows / sum over candidates; 0 when nothing diverges
 };
 
-// `candidates` ascending absolute rows, `divergence` (finite) one per candidate; ties go to the lower row.
-HkvdResult SelectHkvd(std::span<const int32_t> candidates, std::span<const float> divergence, const HkvdSpec& spec);
+// `candidates` ascending absolute rows, `divergence` (finite) one per candidate; ties go to the
+// lower row.
+HkvdResult SelectHkvd(std::span<const int32_t> candidates, std::span<const float> divergence,
+                      const HkvdSpec& spec);
 
 }  // namespace kvtriage
 

@@ -1,12 +1,14 @@
 // Importance of every cached row, per KV head.
 //
 // Notation (one sequence, one layer): query head h reads KV head g = h / (Hq/Hk); window row i sees
-// cached row p when p < limit[i]; z = scale * q.k, A = exp(z - lse) where visible, else 0; o = sum A v.
+// cached row p when p < limit[i]; z = scale * q.k, A = exp(z - lse) where visible, else 0; o = sum
+// A v.
 //
 //   kAttention  S_h[p] = sum_i A_ip                                 (H2O, SnapKV, TOVA)
 //   kObc*,kDrop S_h[p] = sum_i A_ip^2 * | alpha v_p + beta_ip (v_p - o_i) |^2
 //     kObcValue alpha 1, beta 0      kObcKey   alpha 0, beta z      kObcJoint alpha 1, beta z
-//     kDrop     alpha 0, beta 1/(1-A): exact change of the output when p is deleted; a window row that
+//     kDrop     alpha 0, beta 1/(1-A): exact change of the output when p is deleted; a window row
+//     that
 //               sees one token only adds nothing; 1-A = max(-expm1(z - lse), 1e-6)
 //     (OBCache, arXiv 2510.07651, value / key / joint saliency; DropKV, CAOTE for exact deletion)
 //   kVatp       S_h[p] = (sum_i A_ip) * |v_p|_1                      (VATP)
@@ -16,11 +18,12 @@
 // Then: reduce over the query heads of a KV head, then pool over rows [0, pool_end).
 //
 // Guarantees. Scores are float32, sums run in a fixed order: equal inputs give equal bits for any
-// tile, lane, thread count, neighbour or repeat within one build and backend; rows with equal K, V and
-// visibility get equal scores. A row with a non-finite element of K (or of V, when the scorer reads V)
-// is bad: invisible, its score is NaN, and it changes no other score. A window row of a query head with
-// a non-finite query or (given) O element, a non-finite LSE, or that sees nothing, is left out. Rows
-// past N, padding before first_slot and query rows outside the window are never read.
+// tile, lane, thread count, neighbour or repeat within one build and backend; rows with equal K, V
+// and visibility get equal scores. A row with a non-finite element of K (or of V, when the scorer
+// reads V) is bad: invisible, its score is NaN, and it changes no other score. A window row of a
+// query head with a non-finite query or (given) O element, a non-finite LSE, or that sees nothing,
+// is left out. Rows past N, padding before first_slot and query rows outside the window are never
+// read.
 #ifndef KVTRIAGE_KERNELS_SCORE_H_
 #define KVTRIAGE_KERNELS_SCORE_H_
 
@@ -31,14 +34,24 @@
 
 namespace kvtriage {
 
-enum class Scorer : uint8_t { kAttention, kObcValue, kObcKey, kObcJoint, kDrop, kVatp, kRecency, kRandom };
+enum class Scorer : uint8_t {
+  kAttention,
+  kObcValue,
+  kObcKey,
+  kObcJoint,
+  kDrop,
+  kVatp,
+  kRecency,
+  kRandom
+};
 
 // Over the query heads of one KV head. kPre averages A, z and o over the group first and makes one
 // score from them; a row left out for one query head is then left out for the group.
 enum class Reduce : uint8_t { kSum, kMean, kMax, kPre };
 
-// Stride 1, output as long as the input. kAvg divides by the kernel and counts padding zeros, kMax pads
-// with -Inf; a NaN counts as 0 (kAvg) or -Inf (kMax) for its neighbours and stays NaN in its place.
+// Stride 1, output as long as the input. kAvg divides by the kernel and counts padding zeros, kMax
+// pads with -Inf; a NaN counts as 0 (kAvg) or -Inf (kMax) for its neighbours and stays NaN in its
+// place.
 enum class Pool : uint8_t { kNone, kAvg, kMax };
 
 struct ScoreSpec {
@@ -49,23 +62,23 @@ struct ScoreSpec {
   uint64_t random_key = 0;   // kRandom
 };
 
-// Whether the scorer reads V (so a non-finite V makes a row bad), and whether it needs the logits z and
-// outputs o, not only A.
+// Whether the scorer reads V (so a non-finite V makes a row bad), and whether it needs the logits z
+// and outputs o, not only A.
 bool ReadsValues(Scorer scorer);
 bool NeedsOutputs(Scorer scorer);
 
 struct ScoreRequest {
   LayerRows layer;
   AttentionInput input;
-  uint32_t window = 0;    // W': the newest `window` of the input's rows vote; unused without queries
-  uint32_t pool_end = 0;  // pooling covers rows [0, pool_end); the rest keep their raw score
+  uint32_t window = 0;  // W': the newest `window` of the input's rows vote; unused without queries
+  uint32_t pool_end = 0;     // pooling covers rows [0, pool_end); the rest keep their raw score
   uint32_t layer_index = 0;  // kRandom: `layer` above
   ScoreSpec spec;
 };
 
 struct ScoreResult {
-  uint32_t lists = 0;          // Hk; 1 when the input is one row summed over all heads
-  std::vector<float> scores;   // [lists, N], larger means keep
+  uint32_t lists = 0;         // Hk; 1 when the input is one row summed over all heads
+  std::vector<float> scores;  // [lists, N], larger means keep
   // Sum of A over the window and the group's query heads, before pooling: [lists, N]; empty without
   // attention. Kept share of it = retained mass.
   std::vector<float> mass;

@@ -1,7 +1,7 @@
-// How kernels find rows. Everything is byte strides; nothing is a layout name. Views are small values
-// without ownership: the caller keeps the memory mapped for the length of a call. All checks (ranges,
-// nesting, overlap, block ids) were made before a view reaches a kernel; kernels do 64-bit address
-// arithmetic and no checks.
+// How kernels find rows. Everything is byte strides; nothing is a layout name. Views are small
+// values without ownership: the caller keeps the memory mapped for the length of a call. All checks
+// (ranges, nesting, overlap, block ids) were made before a view reaches a kernel; kernels do 64-bit
+// address arithmetic and no checks.
 #ifndef KVTRIAGE_KERNELS_VIEWS_H_
 #define KVTRIAGE_KERNELS_VIEWS_H_
 
@@ -13,7 +13,8 @@
 namespace kvtriage {
 
 // Shape of K or V of one layer.
-// addr(block, head, slot, elem) = base + block*block_stride + head*head_stride + slot*slot_stride + elem*elem_stride
+// addr(block, head, slot, elem) = base + block*block_stride + head*head_stride + slot*slot_stride +
+// elem*elem_stride
 struct ViewLayout {
   uint64_t block_stride = 0;  // bytes
   uint64_t head_stride = 0;   // bytes
@@ -34,12 +35,13 @@ struct ViewLayout {
 };
 
 struct KvView {
-  std::byte* base = nullptr;  // address of (block 0, head 0, slot 0, elem 0); read-only memory unless it is a destination
+  std::byte* base = nullptr;  // address of (block 0, head 0, slot 0, elem 0); read-only memory
+                              // unless it is a destination
   ViewLayout layout;
 };
 
-// The rows of one sequence: row p is slot (first_slot + p) of the block list. `table` holds at least
-// ceil((first_slot + rows) / block_slots) ids; entries behind those are never read.
+// The rows of one sequence: row p is slot (first_slot + p) of the block list. `table` holds at
+// least ceil((first_slot + rows) / block_slots) ids; entries behind those are never read.
 struct SequenceRows {
   const int32_t* table = nullptr;
   uint32_t first_slot = 0;
@@ -47,9 +49,11 @@ struct SequenceRows {
 };
 
 // Address of row `p`, element 0, of one head.
-inline std::byte* RowAddress(const KvView& view, const SequenceRows& sequence, uint32_t head, uint64_t p) {
+inline std::byte* RowAddress(const KvView& view, const SequenceRows& sequence, uint32_t head,
+                             uint64_t p) {
   const uint64_t slot = sequence.first_slot + p;
-  const uint64_t block = static_cast<uint64_t>(static_cast<uint32_t>(sequence.table[slot / view.layout.block_slots]));
+  const uint64_t block =
+      static_cast<uint64_t>(static_cast<uint32_t>(sequence.table[slot / view.layout.block_slots]));
   return view.base + block * view.layout.block_stride + head * view.layout.head_stride +
          (slot % view.layout.block_slots) * view.layout.slot_stride;
 }
