@@ -30,7 +30,8 @@ std::string WordOf(v1::ErrorReason reason) {
 // printed.
 std::string Encode(const ErrorDetails& details) {
   std::ostringstream out;
-  out << details.reason << (details.from_service ? " service" : " client")
+  out << (details.reason.empty() ? "-" : details.reason)
+      << (details.from_service ? " service" : " client")
       << (details.unharmed ? " unharmed " : " harm-unknown ") << details.index << ' ' << details.got
       << ' ' << details.limit << ' ' << details.retry_after_ms << ' ' << details.server_epoch << ' '
       << details.log_id << ' ' << details.more_indices.size();
@@ -46,6 +47,7 @@ ErrorDetails Decode(const std::string& text) {
   size_t more = 0;
   in >> details.reason >> origin >> harm >> details.index >> details.got >> details.limit >>
       details.retry_after_ms >> details.server_epoch >> details.log_id >> more;
+  if (details.reason == "-") details.reason.clear();
   details.from_service = origin == "service";
   details.unharmed = harm == "unharmed";
   details.more_indices.resize(more);
