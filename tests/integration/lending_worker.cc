@@ -26,10 +26,11 @@ int main(int argc, char** argv) {
   client::StampedWorker worker(1, 64);
   worker.Lend(**session);
   std::cout << "lent" << std::endl;
-  std::thread([&worker] {
+  const auto seen = [&worker] {
     std::string ignored;
-    const auto seen = [&] { return worker.Tokens(worker.Of(0), 0, 16, &ignored); };
-    const std::vector<int32_t> before = seen();
+    return worker.Tokens(worker.Of(0), 0, 16, &ignored);
+  };
+  std::thread([seen, before = seen()] {
     while (seen() == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::cout << "moving" << std::endl;
   }).detach();
