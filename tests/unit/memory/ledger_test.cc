@@ -213,11 +213,13 @@ TEST(Ledger, WhoeverSeesAStateSeesWhatCameBefore) {
     while (!stop.load(std::memory_order_relaxed)) {
       for (uint32_t unit = 0; unit < kUnits; ++unit) {
         const uint64_t record = 64 + 64 + 16 * unit;
+        const uint32_t job = view.Acquire(64 + 24);
         const uint32_t count_before = view.Acquire(64 + 64 + 16 * kUnits + 4 * unit);
         if (view.Acquire(record) != 3) continue;
         // DONE: its count is there, and it is the job's own (they only grow).
         const uint32_t count = view.Acquire(64 + 64 + 16 * kUnits + 4 * unit);
-        if (view.Acquire(record) != 3) continue;  // the next job has begun meanwhile
+        // The next job has begun meanwhile, and may be as far as this one was.
+        if (view.Acquire(record) != 3 || view.Acquire(64 + 24) != job) continue;
         EXPECT_GE(count, count_before);
         EXPECT_GT(count, 0u);
         seen_done.fetch_add(1, std::memory_order_relaxed);
