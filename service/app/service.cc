@@ -37,7 +37,7 @@ struct ShutdownTimes {
   uint64_t hang_ms;      // for everything, after the drain's deadline: then the process just ends
 };
 constexpr ShutdownTimes kShutdown = {1'000, 2'000, 2'000};
-constexpr ShutdownTimes kHurriedShutdown = {300, 500, 950};
+constexpr ShutdownTimes kHurriedShutdown = {300, 500, 2'000};
 constexpr uint64_t kDrainLookMs = 20;
 
 struct Listeners {

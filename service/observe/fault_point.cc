@@ -9,6 +9,7 @@
 #include <charconv>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -18,12 +19,13 @@
 namespace kvtriage {
 namespace {
 
-enum class Action : uint32_t { kNone, kKill, kDelay, kHang };
+enum class Action : uint32_t { kNone, kKill, kDelay, kUntil, kHang };
 
 struct Fault {
   Action action = Action::kNone;
   uint64_t passing = 1;
   uint64_t delay_ms = 0;
+  std::string path;  // of the file that kUntil waits for
 };
 
 // One point. `passed` counts lock-free; the fault is read only at a passing, under the lock.
@@ -74,7 +76,7 @@ absl::Status ParseEntry(std::string_view entry,
   if (fault.action != Action::kNone) return Bad("given twice", entry);
   const bool has_count = rest.find(':') != std::string_view::npos;
   const std::string_view action = TakeUntil(rest, ':');
-  constexpr std::string_view kDelay = "delay=";
+  constexpr std::string_view kDelay = "delay=", kUntil = "until=";
   if (action == "kill") {
     fault.action = Action::kKill;
   } else if (action == "hang") {
@@ -84,6 +86,10 @@ absl::Status ParseEntry(std::string_view entry,
     if (!ms) return Bad("not a number of ms", entry);
     fault.action = Action::kDelay;
     fault.delay_ms = *ms;
+  } else if (action.substr(0, kUntil.size()) == kUntil) {
+    fault.path = action.substr(kUntil.size());
+    if (fault.path.empty()) return Bad("no path", entry);
+    fault.action = Action::kUntil;
   } else {
     return Bad("unknown action", entry);
   }
@@ -104,6 +110,11 @@ void Act(const Fault& fault) {
       return;
     case Action::kDelay:
       std::this_thread::sleep_for(std::chrono::milliseconds(fault.delay_ms));
+      return;
+    case Action::kUntil:
+      while (::access(fault.path.c_str(), F_OK) != 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
       return;
     case Action::kHang:
       while (true) ::pause();

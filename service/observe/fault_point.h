@@ -61,10 +61,10 @@ class FaultPointName {
 void FaultPoint(FaultPointName name);
 
 // Replaces all faults and starts every count anew. `spec` is a comma-separated list of
-// name:action[:n]; the action is `kill` (SIGKILL to this process), `delay=MS` or `hang` (this
-// thread, for ever), taken at the n-th passing (1 when not given) and at no other. Empty: no
-// faults. InvalidArgument for an unknown name or action, a bad number, or a name given twice; then
-// nothing has changed. Any thread.
+// name:action[:n]; the action is `kill` (SIGKILL to this process), `delay=MS`, `until=PATH` (waits
+// for that file; no colon or comma in its name) or `hang` (this thread, for ever), taken at the
+// n-th passing (1 when not given) and at no other. Empty: no faults. InvalidArgument for an unknown
+// name or action, a bad number, or a name given twice; then nothing has changed. Any thread.
 absl::Status SetFaults(std::string_view spec);
 
 // How often a point has been passed since the last SetFaults. Unknown names: 0.

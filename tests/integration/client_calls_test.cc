@@ -364,11 +364,11 @@ TEST_F(ClientCalls, ManyThreadsShareASession) {
 
 // The reply is cut off while the rows move: the stored answer comes back.
 TEST_F(ClientCalls, ADeadlineInTheMoveIsResolvedToTheAnswer) {
-  StartService({"--fault=move.mid_rows:delay=600"});
+  StartService({"--fault=move.mid_rows:delay=2500"});
   StampedWorker worker(1, 100);
   worker.Lend(*session_);
-  const CompressOutcome outcome =
-      session_->Compress(worker.Request({worker.Of(0)}, 40), {.deadline_ms = 200});
+  const CompressOutcome outcome =  // time enough to get to the move
+      session_->Compress(worker.Request({worker.Of(0)}, 40), {.deadline_ms = 1500});
   ASSERT_EQ(outcome.outcome, Outcome::kApplied) << outcome.status;
   ASSERT_TRUE(outcome.result.has_value());
   worker.ExpectTokens(worker.Of(0), 0, StampedWorker::StreamingRows(100, 40));

@@ -138,7 +138,6 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& socket_path) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // one connection per channel
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   return grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(),
                                    arguments);
@@ -302,6 +301,12 @@ grpc::Status RawWorker::Lend() {
     cache_id_ = response.cache_ids(0);
   }
   return status;
+}
+
+bool RawWorker::RegionIsPinned() const {
+  v1::ListRegionsResponse listing;
+  v1::MemoryService::NewStub(channel_)->ListRegions(Context().get(), {}, &listing);
+  return listing.regions_size() == 1 && listing.regions(0).pins() > 0;
 }
 
 std::unique_ptr<grpc::ClientContext> RawWorker::Context(int64_t deadline_ms) const {

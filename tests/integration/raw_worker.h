@@ -54,6 +54,8 @@ class RawWorker {
   // Lends `memory_` (a cache of kLayers layers, one block of kCapacity rows) and registers it.
   grpc::Status Lend();
   char* memory() { return memory_; }
+  // Whether a job of this worker has taken hold of what Lend registered.
+  bool RegionIsPinned() const;
 
   std::unique_ptr<grpc::ClientContext> Context(int64_t deadline_ms = 20'000) const;
 

@@ -86,7 +86,7 @@ TEST(ServiceObserve, ThousandRegistrationsAddNoSeries) {
 // https://github.com/jupp0r/prometheus-cpp/pull/322
 TEST(ServiceObserve, SessionThatEndsDuringItsJobStillCounts) {
   ServiceProcess service(kProgram);
-  ASSERT_TRUE(service.Start({"--fault=lane.job_start:delay=500"}));
+  ASSERT_TRUE(service.Start({"--fault=lane.job_start:delay=1500"}));
   auto worker = std::make_unique<RawWorker>(service.endpoint());
   ASSERT_TRUE(worker->Attach());
   ASSERT_EQ(worker->Bind(), "ok");
@@ -94,7 +94,7 @@ TEST(ServiceObserve, SessionThatEndsDuringItsJobStillCounts) {
   v1::CompressResponse response;
   EXPECT_FALSE(
       v1::TriageService::NewStub(worker->channel())
-          ->Compress(worker->Context(100).get(), worker->RecencyRequest(1, 40, 10), &response)
+          ->Compress(worker->Context(500).get(), worker->RecencyRequest(1, 40, 10), &response)
           .ok());
   worker.reset();
   EXPECT_TRUE(WaitUntil([&] {

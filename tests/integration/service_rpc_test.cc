@@ -256,11 +256,14 @@ TEST_F(ServiceRpc, RestartIsNoticed) {
   service_.process().WaitExit();
   ASSERT_TRUE(service_.Start());
   v1::CompressResponse response;
-  const auto context = worker->Context();
-  context->set_wait_for_ready(true);  // the channel finds the new socket
-  const grpc::Status status =
-      v1::TriageService::NewStub(worker->channel())
-          ->Compress(context.get(), worker->RecencyRequest(1, 40, 10), &response);
+  grpc::Status status;
+  ASSERT_TRUE(WaitUntil([&] {  // the first call may still go to the dead connection
+    const auto context = worker->Context();
+    context->set_wait_for_ready(true);
+    status = v1::TriageService::NewStub(worker->channel())
+                 ->Compress(context.get(), worker->RecencyRequest(1, 40, 10), &response);
+    return status.error_code() != grpc::StatusCode::UNAVAILABLE;
+  }));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(ReasonOf(status), "session_unknown");
   EXPECT_NE(DetailOf(status).server_epoch(), worker->welcome().server_epoch());

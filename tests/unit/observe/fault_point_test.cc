@@ -7,9 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <fstream>
 #include <set>
 #include <string>
+#include <thread>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/wait_until.h"
 
 namespace kvtriage {
 namespace {
@@ -68,13 +74,32 @@ TEST(FaultPoints, KillAtTheNamedPassingOnly) {
 }
 
 TEST(FaultPoints, DelayWaitsOnce) {
-  ASSERT_TRUE(SetFaults("memory.after_map:delay=30").ok());
-  const auto start = std::chrono::steady_clock::now();
-  FaultPoint("memory.after_map");
-  const auto first = std::chrono::steady_clock::now() - start;
-  EXPECT_GE(first, std::chrono::milliseconds(30));
-  for (int i = 0; i < 100; ++i) FaultPoint("memory.after_map");
-  EXPECT_LT(std::chrono::steady_clock::now() - start - first, 20 * first);
+  const int status = RunInChild([] {
+    if (!SetFaults("memory.after_map:delay=30").ok()) ::_exit(9);
+    const auto start = std::chrono::steady_clock::now();
+    FaultPoint("memory.after_map");
+    if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(30)) ::_exit(8);
+    if (!SetFaults("memory.after_map:delay=1000000").ok()) ::_exit(9);
+    FaultPoint("memory.after_close");  // another point
+  });
+  EXPECT_TRUE(WIFEXITED(status)) << "it waits on";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(FaultPoints, UntilWaitsForTheFile) {
+  const TempDir directory;
+  const std::string file = directory.File("go");
+  ASSERT_TRUE(SetFaults("plan.after_pins:until=" + file).ok());
+  std::atomic<bool> passed{false};
+  std::thread waiting([&passed] {
+    FaultPoint("plan.after_pins");
+    passed = true;
+  });
+  EXPECT_TRUE(WaitUntil([] { return FaultPointPassings("plan.after_pins") == 1; }));
+  EXPECT_FALSE(passed);
+  std::ofstream(file).close();
+  waiting.join();
+  FaultPoint("plan.after_pins");  // only once, file or not
   ASSERT_TRUE(SetFaults("").ok());
 }
 
@@ -96,7 +121,7 @@ TEST(FaultPoints, WrongSpecsAreRefusedAndChangeNothing) {
         "fd.after_hello:kill:0", "fd.after_hello:kill:", "fd.after_hello:kill:x",
         "fd.after_hello:kill:-1", "fd.after_hello:kill:1:1", "fd.after_hello:delay",
         "fd.after_hello:delay=", "fd.after_hello:delay=1s",
-        "fd.after_hello:kill,fd.after_hello:hang", ",",
+        "fd.after_hello:until=", "fd.after_hello:kill,fd.after_hello:hang", ",",
         "fd.after_hello:kill:99999999999999999999"}) {
     EXPECT_EQ(SetFaults(spec).code(), absl::StatusCode::kInvalidArgument) << spec;
   }
