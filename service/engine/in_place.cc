@@ -19,7 +19,7 @@ std::vector<LedgerUnitId> UnitsOf(const CompressPlan& plan) {
 class SequenceUnits {
  public:
   SequenceUnits(const LedgerJob& job, const CompressPlan& plan, size_t sequence)
-      : job_(job), layers_(plan.cache.layers), first_(sequence * plan.cache.layers.size()) {}
+      : job_(job), layers_(plan.cache.layers), first_(sequence * job.layers + job.first_layer) {}
 
   void SetCounts(const TriageResult& result) const {
     for (uint32_t l = 0; l < layers_.size(); ++l) {
@@ -45,11 +45,14 @@ class SequenceUnits {
 
 }  // namespace
 
+void OpenSlot(const LedgerJob& job, wire::LedgerOp op, const IdempotencyKey& key, uint64_t job_id,
+              const CompressPlan& plan) {
+  job.ledger->Open(job.slot, op, key, job_id, UnitsOf(plan), job.counts_per_unit);
+}
+
 MoveReport MoveInPlace(Backend& backend, const LedgerJob& job, const CompressPlan& plan,
                        std::span<const TriageResult> results,
                        std::span<const SequenceWrites> writes) {
-  job.ledger->Open(job.slot, wire::LedgerOp::kCompress, job.key, job.job_id, UnitsOf(plan),
-                   job.counts_per_unit);
   MoveReport report;
   for (size_t i = 0; i < results.size(); ++i) {
     const SequenceUnits units(job, plan, i);
@@ -75,7 +78,6 @@ MoveReport MoveInPlace(Backend& backend, const LedgerJob& job, const CompressPla
     const bool untouched = i < report.sequences ? results[i].noop : i > report.sequences;
     if (untouched) SequenceUnits(job, plan, i).Set(wire::LedgerUnit::kUnharmed);
   }
-  job.ledger->Close(job.slot);
   return report;
 }
 

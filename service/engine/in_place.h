@@ -20,17 +20,23 @@ struct MoveReport {
   std::vector<uint64_t> bytes_moved;  // of each of those
 };
 
+// A slot of the session's ledger and where in it the units of a plan stand: unit = sequence *
+// layers + first_layer + layer of the plan.
 struct LedgerJob {
   Ledger* ledger = nullptr;
   uint32_t slot = 0;
-  IdempotencyKey key{};
-  uint64_t job_id = 0;
   uint32_t counts_per_unit = 1;
+  uint32_t layers = 0;       // of the slot, per sequence
+  uint32_t first_layer = 0;  // of the plan's layers among those
 };
 
-// Opens the slot, moves the sequences one by one and closes it. `results` and `writes` have one
-// entry per sequence of the plan. Nothing can stop it but a failing move: the sequences behind that
-// one are not touched. Writes nothing outside the plan's rows and the slot.
+// Opens the slot for every (sequence, layer) of the plan.
+void OpenSlot(const LedgerJob& job, wire::LedgerOp op, const IdempotencyKey& key, uint64_t job_id,
+              const CompressPlan& plan);
+
+// Moves the sequences one by one and notes it in the open slot, which stays open. `results` and
+// `writes` have one entry per sequence of the plan. Nothing can stop it but a failing move: the
+// sequences behind that one are not touched. Writes nothing outside the plan's rows and the slot.
 MoveReport MoveInPlace(Backend& backend, const LedgerJob& job, const CompressPlan& plan,
                        std::span<const TriageResult> results,
                        std::span<const SequenceWrites> writes);

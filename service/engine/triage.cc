@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/core/status_macros.h"
+#include "service/engine/triage_halves.h"
 #include "service/engine/triage_lists.h"
 #include "service/engine/triage_protect.h"
 #include "service/engine/triage_quality.h"
@@ -40,27 +41,6 @@ void KeepAll(uint32_t rows, const ListLayout& lists, TriageResult& result) {
   result.kept.assign(lists.count, all);
 }
 
-absl::Status ScoreAndSelect(Backend& backend, const TriageSequence& sequence,
-                            const PolicySpec& policy, uint32_t budget, const ListLayout& lists,
-                            const ProtectPlan& protect, const StopCheck& stop,
-                            TriageResult& result) {
-  std::vector<ScoreResult> scores;
-  {
-    const Stopwatch watch(result.times.score);
-    KVTRIAGE_RETURN_IF_ERROR(ScoreLayers(backend, sequence, policy, budget, stop, scores));
-  }
-  FaultPoint("lane.after_score");
-  const Stopwatch watch(result.times.select);
-  KVTRIAGE_RETURN_IF_ERROR(
-      SelectRows(backend, sequence, policy, budget, lists, protect, scores, result.kept));
-  for (uint32_t l = 0; l < scores.size(); ++l) {
-    result.layers[l].nonfinite_tokens = scores[l].nonfinite_tokens;
-    result.layers[l].skipped_rows = scores[l].skipped_rows;
-  }
-  result.window_mass = WindowMass(sequence, scores, result);
-  return absl::OkStatus();
-}
-
 void CountKept(const TriageSequence& sequence, const ProtectPlan* protect, TriageResult& result) {
   for (uint32_t l = 0; l < sequence.layers.size(); ++l) {
     TriageLayerOutcome& layer = result.layers[l];
@@ -75,29 +55,58 @@ void CountKept(const TriageSequence& sequence, const ProtectPlan* protect, Triag
 
 }  // namespace
 
-absl::Status TriageOne(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
-                       const MeasureSpec& measure, const StopCheck& stop, TriageResult& result) {
+absl::Status ScoreSequence(Backend& backend, const TriageSequence& sequence,
+                           const PolicySpec& policy, const StopCheck& stop, ScoredSequence& scored,
+                           TriageResult& result) {
   result = {};
-  const ListLayout lists = LayOutLists(sequence, policy.granularity);
+  scored.lists = LayOutLists(sequence, policy.granularity);
   result.layers.resize(sequence.layers.size());
   for (size_t l = 0; l < result.layers.size(); ++l) {
-    result.layers[l].first_list = lists.first[l];
-    result.layers[l].list_step = lists.step;
+    result.layers[l].first_list = scored.lists.first[l];
+    result.layers[l].list_step = scored.lists.step;
   }
-  const uint32_t budget = KeptCount(sequence.rows, policy.budget);
-  ProtectPlan protect;
-  if (budget >= sequence.rows) {
-    KeepAll(sequence.rows, lists, result);
-  } else {
-    KVTRIAGE_ASSIGN_OR_RETURN(protect, PlanProtect(sequence, lists, policy.protect, budget));
+  scored.budget = KeptCount(sequence.rows, policy.budget);
+  if (scored.budget >= sequence.rows) {
+    KeepAll(sequence.rows, scored.lists, result);
+    return absl::OkStatus();
+  }
+  KVTRIAGE_ASSIGN_OR_RETURN(scored.protect,
+                            PlanProtect(sequence, scored.lists, policy.protect, scored.budget));
+  {
+    const Stopwatch watch(result.times.score);
     KVTRIAGE_RETURN_IF_ERROR(
-        ScoreAndSelect(backend, sequence, policy, budget, lists, protect, stop, result));
+        ScoreLayers(backend, sequence, policy, scored.budget, stop, scored.scores));
+    scored.shared = ShareScores(policy.granularity, sequence.rows, scored.scores);
   }
-  const ProtectPlan* plan = result.noop ? nullptr : &protect;
+  for (uint32_t l = 0; l < scored.scores.size(); ++l) {
+    result.layers[l].nonfinite_tokens = scored.scores[l].nonfinite_tokens;
+    result.layers[l].skipped_rows = scored.scores[l].skipped_rows;
+  }
+  FaultPoint("lane.after_score");
+  return absl::OkStatus();
+}
+
+absl::Status SelectSequence(Backend& backend, const TriageSequence& sequence,
+                            const PolicySpec& policy, const MeasureSpec& measure,
+                            const StopCheck& stop, const ScoredSequence& scored,
+                            TriageResult& result) {
+  if (!result.noop) {
+    const Stopwatch watch(result.times.select);
+    KVTRIAGE_RETURN_IF_ERROR(SelectRows(backend, sequence, policy, scored, result.kept));
+    result.window_mass = WindowMass(sequence, scored.scores, result);
+  }
+  const ProtectPlan* plan = result.noop ? nullptr : &scored.protect;
   CountKept(sequence, plan, result);
   if (!measure.any() || sequence.rows == 0) return absl::OkStatus();
   const Stopwatch watch(result.times.measure);
-  return MeasureLayers(backend, sequence, measure, lists, plan, stop, result);
+  return MeasureLayers(backend, sequence, measure, scored.lists, plan, stop, result);
+}
+
+absl::Status TriageOne(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
+                       const MeasureSpec& measure, const StopCheck& stop, TriageResult& result) {
+  ScoredSequence scored;
+  KVTRIAGE_RETURN_IF_ERROR(ScoreSequence(backend, sequence, policy, stop, scored, result));
+  return SelectSequence(backend, sequence, policy, measure, stop, scored, result);
 }
 
 }  // namespace kvtriage

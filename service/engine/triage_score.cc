@@ -17,9 +17,7 @@ uint32_t VotingRows(const PolicySpec& policy, const AttentionInput& input, uint3
   return std::min(wanted, SuppliedRows(input));
 }
 
-// One array for a list that heads share: the sum over their scores in ascending layer and head
-// order.
-std::vector<float> SharedScores(std::span<const ScoreResult> layers, uint32_t rows) {
+std::vector<float> SumOf(std::span<const ScoreResult> layers, uint32_t rows) {
   std::vector<std::span<const float>> parts;
   for (const ScoreResult& layer : layers) {
     for (uint32_t list = 0; list < layer.lists; ++list)
@@ -62,31 +60,33 @@ absl::Status ScoreLayers(Backend& backend, const TriageSequence& sequence, const
   return backend.Score(requests, stop, scores);
 }
 
+std::vector<std::vector<float>> ShareScores(Granularity granularity, uint32_t rows,
+                                            std::span<const ScoreResult> scores) {
+  std::vector<std::vector<float>> shared;
+  if (granularity == Granularity::kPerSequence) shared.push_back(SumOf(scores, rows));
+  if (granularity != Granularity::kPerLayer) return shared;
+  for (size_t l = 0; l < scores.size(); ++l) shared.push_back(SumOf(scores.subspan(l, 1), rows));
+  return shared;
+}
+
 absl::Status SelectRows(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
-                        uint32_t budget, const ListLayout& lists, const ProtectPlan& protect,
-                        const std::vector<ScoreResult>& scores,
-                        std::vector<std::vector<int32_t>>& kept) {
-  const bool per_sequence = policy.granularity == Granularity::kPerSequence;
+                        const ScoredSequence& scored, std::vector<std::vector<int32_t>>& kept) {
   const bool per_head = policy.granularity == Granularity::kPerHead;
-  const size_t groups = per_sequence ? 1 : scores.size();
-  std::vector<std::vector<float>> shared(groups);  // outlives the requests
-  std::vector<SelectRequest> requests(groups);
-  for (size_t group = 0; group < groups; ++group) {
+  std::vector<SelectRequest> requests(per_head ? scored.scores.size() : scored.shared.size());
+  for (size_t group = 0; group < requests.size(); ++group) {
     SelectRequest& request = requests[group];
     request.rows = sequence.rows;
-    request.budget = budget;
+    request.budget = scored.budget;
     if (per_head) {
       for (uint32_t h = 0; h < KvHeads(sequence.layers[group]); ++h) {
-        request.scores.push_back(ScoresOf(scores[group], h, sequence.rows));
+        request.scores.push_back(ScoresOf(scored.scores[group], h, sequence.rows));
       }
       request.adaptive_alpha = policy.budget.adaptive_alpha;
     } else {
-      const std::span<const ScoreResult> all(scores);
-      shared[group] = SharedScores(per_sequence ? all : all.subspan(group, 1), sequence.rows);
-      request.scores.push_back(shared[group]);
+      request.scores.push_back(scored.shared[group]);
     }
     for (uint32_t i = 0; i < request.scores.size(); ++i) {
-      request.protect.push_back(protect.Of(lists.first[group] + i).rows);
+      request.protect.push_back(scored.protect.Of(scored.lists.first[group] + i).rows);
     }
   }
   std::vector<SelectResult> results;

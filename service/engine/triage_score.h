@@ -3,12 +3,12 @@
 #define KVTRIAGE_SERVICE_ENGINE_TRIAGE_SCORE_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "kvtriage/kernels/backend.h"
-#include "service/engine/triage_lists.h"
-#include "service/engine/triage_protect.h"
+#include "service/engine/triage_halves.h"
 
 namespace kvtriage {
 
@@ -19,11 +19,14 @@ uint32_t SuppliedRows(const AttentionInput& input);
 absl::Status ScoreLayers(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
                          uint32_t budget, const StopCheck& stop, std::vector<ScoreResult>& scores);
 
-// Kept rows per list, numbered by `lists`.
+// One array for every list that heads share: the sum over their scores in ascending layer and head
+// order. Empty for kPerHead.
+std::vector<std::vector<float>> ShareScores(Granularity granularity, uint32_t rows,
+                                            std::span<const ScoreResult> scores);
+
+// Kept rows per list, numbered by `scored.lists`.
 absl::Status SelectRows(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
-                        uint32_t budget, const ListLayout& lists, const ProtectPlan& protect,
-                        const std::vector<ScoreResult>& scores,
-                        std::vector<std::vector<int32_t>>& kept);
+                        const ScoredSequence& scored, std::vector<std::vector<int32_t>>& kept);
 
 }  // namespace kvtriage
 

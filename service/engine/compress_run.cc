@@ -1,0 +1,212 @@
+#include "service/engine/compress_run.h"
+
+#include <utility>
+
+#include "kernels/core/checked_math.h"
+#include "kernels/core/error.h"
+#include "kernels/core/status_macros.h"
+#include "service/engine/answer_size.h"
+#include "service/engine/decisions.h"
+#include "service/engine/move.h"
+#include "service/engine/plan_tables.h"
+#include "service/engine/planner.h"
+#include "service/engine/stopwatch.h"
+#include "service/observe/fault_point.h"
+
+namespace kvtriage {
+namespace {
+
+std::vector<uint8_t> BitmapOf(const SequenceWrites& writes) {
+  if (writes.entries.empty()) return {};
+  std::vector<uint8_t> bitmap(CeilDiv(writes.blocks_used, 8));
+  for (const uint32_t entry : writes.entries) {
+    bitmap[entry / 8] = static_cast<uint8_t>(bitmap[entry / 8] | 1u << (entry % 8));
+  }
+  return bitmap;
+}
+
+}  // namespace
+
+CompressRun::CompressRun(JobContext context, Session& session, const CompressSpec& spec,
+                         Answer& answer)
+    : context_(std::move(context)),
+      session_(session),
+      spec_(spec),
+      answer_(answer),
+      body_(answer.body.emplace<CompressAnswer>()) {}
+
+absl::Status CompressRun::Plan() {
+  const Stopwatch watch;
+  const absl::Status status = PlanCompress(session_.memory(), session_.ledger(), spec_, plan_);
+  Tell(Stage::kPlan, watch.seconds());
+  return status;
+}
+
+absl::Status CompressRun::Triage() {
+  scored_.resize(plan_.sequences.size());
+  results_.resize(plan_.sequences.size());
+  absl::Status status;
+  for (size_t i = 0; i < results_.size() && status.ok(); ++i) {
+    status = ScoreOne(i);
+    if (status.ok()) status = SelectOne(i);
+  }
+  TellTriage();
+  return status;
+}
+
+absl::Status CompressRun::Score() {
+  scored_.resize(plan_.sequences.size());
+  results_.resize(plan_.sequences.size());
+  for (size_t i = 0; i < results_.size(); ++i) KVTRIAGE_RETURN_IF_ERROR(ScoreOne(i));
+  return absl::OkStatus();
+}
+
+absl::Status CompressRun::Select() {
+  absl::Status status;
+  for (size_t i = 0; i < results_.size() && status.ok(); ++i) status = SelectOne(i);
+  TellTriage();
+  return status;
+}
+
+absl::Status CompressRun::ScoreOne(size_t sequence) {
+  KVTRIAGE_RETURN_IF_ERROR(context_.stop());
+  const absl::Status status =
+      ScoreSequence(context_.backend, plan_.sequences[sequence].triage, spec_.policy, context_.stop,
+                    scored_[sequence], results_[sequence]);
+  const auto info = GetErrorInfo(status);
+  if (!info || info->reason != ErrorReason::kBudgetTooSmall) return status;
+  return WithFieldPrefix(status, SequenceField(sequence, ""));
+}
+
+absl::Status CompressRun::SelectOne(size_t sequence) {
+  const absl::Status status =
+      SelectSequence(context_.backend, plan_.sequences[sequence].triage, spec_.policy,
+                     spec_.measure, context_.stop, scored_[sequence], results_[sequence]);
+  scored_[sequence] = {};
+  return status;
+}
+
+void CompressRun::TellTriage() {
+  TriageTimes times;
+  for (const TriageResult& result : results_) {
+    times.score += result.times.score;
+    times.select += result.times.select;
+    times.measure += result.times.measure;
+  }
+  Tell(Stage::kScore, times.score * 1e-6);
+  Tell(Stage::kSelect, times.select * 1e-6);
+  if (spec_.measure.any()) Tell(Stage::kMeasure, times.measure * 1e-6);
+  answer_.timing.score = times.score;
+  answer_.timing.select = times.select;
+  answer_.timing.measure = times.measure;
+  FaultPoint("lane.after_select");
+}
+
+absl::Status CompressRun::Prepare() {
+  KVTRIAGE_RETURN_IF_ERROR(CheckWrites());
+  Compose();
+  KVTRIAGE_RETURN_IF_ERROR(CheckSize());
+  return context_.stop();
+}
+
+absl::Status CompressRun::CheckWrites() {
+  for (size_t i = 0; i < results_.size(); ++i) {
+    writes_.push_back(PlanWrites(plan_, plan_.sequences[i], results_[i], spec_.act.kind));
+    if (spec_.act.kind != ActKind::kInPlace) continue;
+    KVTRIAGE_RETURN_IF_ERROR(CheckShared(plan_.sequences[i], i, writes_.back()));
+  }
+  if (spec_.act.kind != ActKind::kCopy) return absl::OkStatus();
+  return CheckDestinations(plan_, writes_);
+}
+
+void CompressRun::Compose() {
+  body_.policy = spec_.policy;
+  body_.layers = static_cast<uint32_t>(plan_.cache.layers.size());
+  for (const PlanLayer& layer : plan_.cache.layers) {
+    body_.layer_indexes.push_back(layer.index);
+    body_.heads.push_back(layer.kv_heads());
+  }
+  for (size_t i = 0; i < results_.size(); ++i) {
+    const SequenceSpec& sequence = spec_.sequences[i];
+    SequenceOutcome outcome;
+    outcome.sequence_id = sequence.sequence_id;
+    outcome.kv_revision = sequence.kv_revision;
+    outcome.logical_len = sequence.logical_len;
+    outcome.physical_len = sequence.physical_len;
+    outcome.kept = writes_[i].longest;
+    outcome.blocks_used = static_cast<uint32_t>(writes_[i].blocks_used);
+    outcome.rewritten_bitmap = BitmapOf(writes_[i]);
+    body_.sequences.push_back(std::move(outcome));
+  }
+}
+
+absl::Status CompressRun::CheckSize() const {
+  uint64_t bytes = ResponseBound(body_);
+  for (const TriageResult& result : results_) bytes += TriageBound(result);
+  if (bytes <= context_.limits.max_response_bytes) return absl::OkStatus();
+  return Error(ErrorReason::kResultTooLarge, "output", "the answer would be too large, in bytes")
+      .Got(bytes)
+      .Limit(context_.limits.max_response_bytes);
+}
+
+MoveReport CompressRun::Move(const LedgerJob& ledger) {
+  if (spec_.act.kind == ActKind::kSelectOnly) return NoMoves();
+  const Stopwatch watch;
+  MoveReport report = spec_.act.kind == ActKind::kCopy
+                          ? Copy()
+                          : MoveInPlace(context_.backend, ledger, plan_, results_, writes_);
+  answer_.timing.move = watch.micros();
+  Tell(Stage::kMove, watch.seconds());
+  return report;
+}
+
+MoveReport CompressRun::NoMoves() const {
+  return {absl::OkStatus(), results_.size(), std::vector<uint64_t>(results_.size())};
+}
+
+MoveReport CompressRun::Copy() {
+  MoveReport report;
+  for (size_t i = 0; i < results_.size(); ++i) {
+    uint64_t bytes = 0;
+    if (!results_[i].noop) {
+      const absl::StatusOr<uint64_t> copied = MoveSequence(
+          context_.backend, plan_, plan_.sequences[i], results_[i], writes_[i], ActKind::kCopy);
+      if (!copied.ok()) {
+        report.status = copied.status();
+        return report;
+      }
+      bytes = *copied;
+    }
+    report.bytes_moved.push_back(bytes);
+    report.sequences = i + 1;
+  }
+  return report;
+}
+
+void CompressRun::ReportDecisions(const MoveReport& report) const {
+  if (context_.observer == nullptr) return;
+  for (size_t i = 0; i < results_.size(); ++i) {
+    const bool failed = !report.status.ok() && i >= report.sequences;
+    TellDecision(*context_.observer, spec_, plan_, plan_.sequences[i], results_[i], writes_[i],
+                 failed, failed ? 0 : report.bytes_moved[i]);
+  }
+}
+
+absl::Status CompressRun::MoveFailed(const MoveReport& report) const {
+  // After a failed copy the worker goes on with its sources, as if nothing had been asked.
+  const bool copy = spec_.act.kind == ActKind::kCopy;
+  return Error(ErrorReason::kMoveFailed, SequenceField(report.sequences, "table"),
+               "moving rows failed")
+      .State(copy ? CacheState::kUnharmed : CacheState::kSeeLedger);
+}
+
+void CompressRun::Complete(size_t sequence, uint32_t kv_revision) {
+  body_.sequences[sequence].kv_revision = kv_revision;
+  body_.sequences[sequence].triage = std::move(results_[sequence]);
+}
+
+void CompressRun::Tell(Stage stage, double seconds) const {
+  if (context_.observer != nullptr) context_.observer->OnStage(stage, seconds);
+}
+
+}  // namespace kvtriage
