@@ -16,6 +16,7 @@ th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid var(-
 th:first-child, td:first-child { text-align: left; }
 .scroll { overflow-x: auto; }
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; }
+.charts > * { flex: 1 1 24rem; max-width: 34rem; }
 svg text { fill: var(--dim); font-size: 11px; }
 svg .axis { stroke: var(--line); }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; font-size: .85rem; }
@@ -42,7 +43,7 @@ function chart(id, key) {
   const box = document.getElementById(id);
   const points = data.runs.filter(run => run[key] !== null);
   if (points.length === 0) { box.append('not measured'); return; }
-  const width = 520, height = 300, left = 46, bottom = 34, top = 10, right = 12;
+  const width = 520, height = 300, left = 46, bottom = 34, top = 10, right = 24;
   const highest = Math.max(...points.map(run => run[key]), 1e-9) * 1.05;
   const x = keep => left + keep * (width - left - right);
   const y = error => height - bottom - error / highest * (height - top - bottom);
