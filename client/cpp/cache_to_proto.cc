@@ -1,5 +1,7 @@
 #include "client/cpp/cache_to_proto.h"
 
+#include <bit>
+
 namespace kvtriage::client {
 namespace {
 
@@ -7,8 +9,46 @@ v1::DType ToProto(DType dtype) { return static_cast<v1::DType>(dtype); }
 static_assert(static_cast<int>(DType::kF32) == v1::DTYPE_F32);
 static_assert(static_cast<int>(DType::kF16) == v1::DTYPE_F16);
 static_assert(static_cast<int>(DType::kBF16) == v1::DTYPE_BF16);
+static_assert(static_cast<int>(RopePairing::kHalf) == v1::ROPE_PAIRING_HALF);
+static_assert(static_cast<int>(RopePairing::kInterleaved) == v1::ROPE_PAIRING_INTERLEAVED);
 static_assert(static_cast<int>(Access::kRead) == v1::ACCESS_READ);
 static_assert(static_cast<int>(Access::kReadWrite) == v1::ACCESS_READ_WRITE);
+
+v1::RopeSpec::ThetaSpeeds ToProto(const ThetaSpeeds& speeds) {
+  v1::RopeSpec::ThetaSpeeds out;
+  out.set_theta(speeds.theta);
+  if (const auto* const linear = std::get_if<LinearScaling>(&speeds.scaling)) {
+    out.mutable_linear()->set_factor(linear->factor);
+  } else if (const auto* const llama3 = std::get_if<Llama3Scaling>(&speeds.scaling)) {
+    out.mutable_llama3()->set_factor(llama3->factor);
+    out.mutable_llama3()->set_low(llama3->low);
+    out.mutable_llama3()->set_high(llama3->high);
+    out.mutable_llama3()->set_original_length(llama3->original_length);
+  } else if (const auto* const yarn = std::get_if<YarnScaling>(&speeds.scaling)) {
+    out.mutable_yarn()->set_factor(yarn->factor);
+    out.mutable_yarn()->set_beta_fast(yarn->beta_fast);
+    out.mutable_yarn()->set_beta_slow(yarn->beta_slow);
+    out.mutable_yarn()->set_original_length(yarn->original_length);
+  }
+  return out;
+}
+
+v1::RopeSpec ToProto(const RopeSpec& rope) {
+  v1::RopeSpec out;
+  out.set_pairing(static_cast<v1::RopePairing>(rope.pairing));
+  out.set_rotary_dim(rope.rotary_dim);
+  out.set_rotary_offset(rope.rotary_offset);
+  if (const auto* const theta = std::get_if<ThetaSpeeds>(&rope.speeds)) {
+    *out.mutable_theta() = ToProto(*theta);
+  } else {
+    static_assert(std::endian::native == std::endian::little);
+    const auto& list = std::get<std::vector<double>>(rope.speeds);
+    out.set_speeds_f64le(list.data(), list.size() * sizeof(double));
+  }
+  out.set_attention_factor(rope.attention_factor);
+  for (const uint32_t section : rope.mrope_sections) out.add_mrope_sections(section);
+  return out;
+}
 
 }  // namespace
 
@@ -51,6 +91,7 @@ v1::Tensor ToProto(const TensorSpec& tensor, const MemoryIds& ids) {
 v1::CacheSpec ToProto(const CacheSpec& cache, const MemoryIds& ids) {
   v1::CacheSpec out;
   out.set_num_layers(cache.num_layers);
+  for (const RopeSpec& rope : cache.ropes) *out.add_ropes() = ToProto(rope);
   for (const LayerSpec& layer : cache.layers) {
     v1::LayerSpec* const to = out.add_layers();
     to->set_layer_index(layer.layer_index);
@@ -62,6 +103,7 @@ v1::CacheSpec ToProto(const CacheSpec& cache, const MemoryIds& ids) {
     to->set_v_elems(layer.v.row_elems);
     for (const ViewSpec& companion : layer.companions)
       *to->add_companions() = ToProto(companion, ids);
+    to->set_rope_index(layer.rope_index);
   }
   return out;
 }

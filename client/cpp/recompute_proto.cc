@@ -6,6 +6,7 @@
 #include "client/cpp/compress_from_proto.h"
 #include "client/cpp/int32_bytes.h"
 #include "client/cpp/local_error.h"
+#include "client/cpp/sequence_to_proto.h"
 
 namespace kvtriage::client {
 namespace {
@@ -45,12 +46,7 @@ v1::SelectRecomputeRequest ToProto(const RecomputeRequest& request, const Memory
   out.set_metric(static_cast<v1::DivergenceMetric>(request.metric));
   if (request.ratio.has_value()) out.set_ratio(*request.ratio);
   if (request.threshold.has_value()) out.set_threshold(*request.threshold);
-  if (const auto* const first = std::get_if<uint64_t>(&request.positions)) {
-    out.mutable_positions()->set_first_position(*first);
-  } else {
-    const auto& list = std::get<std::vector<int32_t>>(request.positions);
-    out.mutable_positions()->mutable_list()->set_inline_le(ToBytes(list));
-  }
+  *out.mutable_positions() = ToProto(request.positions);
   return out;
 }
 

@@ -43,6 +43,7 @@ constexpr std::array kReasons = {
     ReasonRow{ErrorReason::kLedgerTooSmall, "ledger_too_small", Code::kInvalidArgument},
     ReasonRow{ErrorReason::kDeadlineTooLong, "deadline_too_long", Code::kInvalidArgument},
     ReasonRow{ErrorReason::kUnsupported, "unsupported", Code::kUnimplemented},
+    ReasonRow{ErrorReason::kRopeUnsupported, "rope_unsupported", Code::kUnimplemented},
     ReasonRow{ErrorReason::kStageMismatch, "stage_mismatch", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kMemoryUnknown, "memory_unknown", Code::kNotFound},
     ReasonRow{ErrorReason::kTicketUnknown, "ticket_unknown", Code::kInvalidArgument},

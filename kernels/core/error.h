@@ -40,6 +40,7 @@ enum class ErrorReason : int32_t {
   kLedgerTooSmall = 21,
   kDeadlineTooLong = 22,
   kUnsupported = 24,
+  kRopeUnsupported = 25,
   kStageMismatch = 26,
   kMemoryUnknown = 40,
   kTicketUnknown = 41,

@@ -20,6 +20,7 @@ struct PlanLayer {
   uint32_t q_heads = 0;
   KvView k, v;
   std::vector<KvView> companions;
+  const Rope* rope = nullptr;  // of the registered cache; null: no rotary part
 
   uint32_t kv_heads() const { return k.layout.heads; }
   // Bytes of one row of one head in all views together.

@@ -101,6 +101,7 @@ absl::StatusOr<PlanCache> PlanLayers(SessionMemory& memory, uint64_t cache_id,
     KVTRIAGE_ASSIGN_OR_RETURN(PlanLayer layer,
                               ResolveLayer(memory, layers[chosen[i]], written, field, pins));
     layer.index = chosen[i];
+    layer.rope = cache.registered->spec.RopeOf(chosen[i]);
     cache.layers.push_back(std::move(layer));
   }
   return cache;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kvtriage/kernels/rotate.h"
 #include "kvtriage/kernels/views.h"
 
 namespace kvtriage {
@@ -23,11 +24,19 @@ struct LayerSpec {
   uint32_t kv_heads = 0;
   ViewSpec k, v;
   std::vector<ViewSpec> companions;  // move with the rows, never scored
+  uint32_t rope_index = 0;           // 1-based index into CacheSpec::ropes; 0 = no rotary part
 };
 
 struct CacheSpec {
   std::vector<LayerSpec> layers;
+  std::vector<Rope> ropes;
   uint32_t num_layers = 0;  // of the whole model
+
+  // Rotary data of layer `index`; null when it has no rotary part.
+  const Rope* RopeOf(uint32_t index) const {
+    const uint32_t rope = layers[index].rope_index;
+    return rope == 0 || ropes[rope - 1].rotary_dim == 0 ? nullptr : &ropes[rope - 1];
+  }
 };
 
 // A dense input inside a region. Extents of axes that do not apply are 1.

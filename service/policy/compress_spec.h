@@ -32,6 +32,12 @@ struct ExplicitRows {
   std::vector<std::vector<int32_t>> lists;  // 1, layers, or layers*heads; empty = none
 };
 
+// Positions of rows in order, each below 2^31.
+struct PositionsSpec {
+  std::optional<uint64_t> first;  // row i is at first + i, or
+  std::vector<int32_t> list;      // one per row; with M-RoPE three planes back to back
+};
+
 struct SequenceSpec {
   uint64_t sequence_id = 0;
   uint32_t generation = 0;
@@ -48,6 +54,7 @@ struct SequenceSpec {
   uint32_t rows_begin = 0, rows_count = 0;  // on the row axis of the inputs
   std::vector<int32_t> row_limits;          // empty, or rows_count entries
   ExplicitRows protect;
+  std::optional<PositionsSpec> positions;  // of the cached rows; a list has N or 3N entries
 
   // Whether others can read the block of table entry `index`.
   bool IsShared(uint64_t index) const;

@@ -6,6 +6,7 @@
 #include "kernels/core/status_macros.h"
 #include "service/validate/field_checks.h"
 #include "service/validate/limits.h"
+#include "service/validate/rope_proto.h"
 #include "service/validate/view_proto.h"
 
 namespace kvtriage {
@@ -114,6 +115,7 @@ absl::StatusOr<LayerSpec> ParseLayer(const v1::LayerSpec& layer, uint32_t num_la
   KVTRIAGE_RETURN_IF_ERROR(CheckEqual("k.heads", spec.k.layout.heads, spec.kv_heads));
   KVTRIAGE_RETURN_IF_ERROR(ParseValues(layer, regions, spec));
   KVTRIAGE_RETURN_IF_ERROR(ParseCompanions(layer, regions, spec));
+  spec.rope_index = layer.rope_index();
   return spec;
 }
 
@@ -130,12 +132,14 @@ absl::StatusOr<CacheSpec> ParseCache(const v1::CacheSpec& cache, uint32_t region
   if (cache.num_layers() == 0) return Missing("num_layers");
   CacheSpec spec;
   spec.num_layers = cache.num_layers();
+  KVTRIAGE_ASSIGN_OR_RETURN(spec.ropes, ParseRopes(cache));
   spec.layers.reserve(count);
   std::set<uint32_t> seen;
   for (uint32_t i = 0; i < count; ++i) {
     const std::string field = Indexed("layers", i);
     auto layer = ParseLayer(cache.layers(i), spec.num_layers, regions);
     if (!layer.ok()) return UnderField(layer.status(), field);
+    if (auto rope = CheckLayerRope(spec.ropes, *layer); !rope.ok()) return UnderField(rope, field);
     if (!seen.insert(layer->layer_index).second) {
       return Error(ErrorReason::kFieldInvalid, field + ".layer_index", "layer listed twice")
           .Index(i)

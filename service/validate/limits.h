@@ -19,6 +19,8 @@ inline constexpr uint32_t kMaxSequencesPerCall = 256;
 inline constexpr uint32_t kMaxBlocksPerTable = 1u << 24;
 inline constexpr uint32_t kMaxRowsPerSequence = 1u << 24;
 inline constexpr uint32_t kMaxWindowRows = 1u << 24;
+inline constexpr uint64_t kMaxPosition = (uint64_t{1} << 31) - 1;
+inline constexpr uint32_t kMaxPositionPlanes = 3;  // M-RoPE
 inline constexpr uint32_t kMaxPoolKernel = 255;
 inline constexpr uint64_t kMaxProbeBytes = uint64_t{64} << 20;
 
@@ -30,6 +32,8 @@ inline constexpr uint32_t kMaxQueryHeads = 1024;
 inline constexpr uint32_t kMaxKvHeads = 256;
 inline constexpr uint32_t kMaxHeadSize = 576;
 inline constexpr uint32_t kMaxOpaqueRowBytes = 8192;
+inline constexpr uint32_t kMaxRopesPerCache = 8;
+inline constexpr double kMaxRopeSpeed = 1e6;  // radians per position
 inline constexpr uint32_t kMaxBlocksPerView = (uint32_t{1} << 31) - 1;
 // Smaller numbers in a registration are 1-based indexes into its own regions.
 inline constexpr uint64_t kFirstRegionId = uint64_t{1} << 32;

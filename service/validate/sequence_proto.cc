@@ -7,6 +7,7 @@
 #include "kernels/core/status_macros.h"
 #include "service/validate/field_checks.h"
 #include "service/validate/limits.h"
+#include "service/validate/positions_proto.h"
 #include "service/validate/row_lists_proto.h"
 
 namespace kvtriage {
@@ -127,6 +128,11 @@ absl::StatusOr<SequenceSpec> ParseSequence(const v1::SequenceSpec& sequence, Act
     auto protect = ParseRowLists(sequence.protect(), spec.physical_len);
     if (!protect.ok()) return UnderField(protect.status(), "protect");
     spec.protect = *std::move(protect);
+  }
+  if (sequence.has_positions()) {
+    auto positions = ParsePositions(sequence.positions(), spec.physical_len);
+    if (!positions.ok()) return UnderField(positions.status(), "positions");
+    spec.positions = *std::move(positions);
   }
   return spec;
 }

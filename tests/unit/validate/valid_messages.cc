@@ -19,6 +19,7 @@ v1::SequenceSpec Sequence(uint64_t id, uint64_t rows, uint32_t begin, uint32_t c
   sequence.set_total_dropped(5);
   sequence.mutable_table()->set_inline_le(Int32Bytes({5, 2, -1, -1}));
   sequence.set_sharing(v1::SHARING_ALL_PRIVATE);
+  sequence.mutable_positions()->set_first_position(5);
   sequence.set_rows_begin(begin);
   sequence.set_rows_count(count);
   return sequence;
@@ -151,6 +152,13 @@ v1::RegisterRegionsRequest ValidRegister() {
     layer.set_v_elems(64);
     *layer.add_companions() = CompanionView(i * 131072 + 65536);
   }
+  // Rows of 64 channels, 32 of them rotated from channel 16 on.
+  v1::RopeSpec& rope = *cache.mutable_spec()->add_ropes();
+  rope.set_pairing(v1::ROPE_PAIRING_INTERLEAVED);
+  rope.set_rotary_dim(32);
+  rope.set_rotary_offset(16);
+  rope.mutable_theta()->set_theta(1e4);
+  cache.mutable_spec()->mutable_layers(1)->set_rope_index(1);
   return request;
 }
 

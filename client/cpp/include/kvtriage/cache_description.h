@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 #include <vector>
 
 namespace kvtriage::client {
@@ -65,18 +66,55 @@ struct TensorSpec {
 TensorSpec DenseTensor(Region region, uint64_t offset, DType dtype, uint32_t layers, uint32_t rows,
                        uint32_t heads, uint32_t elems);
 
+enum class RopePairing {
+  kUnspecified = 0,
+  kHalf = 1,        // channel j pairs with j + rotary_dim/2
+  kInterleaved = 2  // channel 2j pairs with 2j + 1
+};
+
+// Speeds f_j = theta^(-2j/rotary_dim), scaled as the model's configuration says. Kinds whose speeds
+// depend on the length of the text (dynamic NTK, LongRoPE) cannot be re-rotated.
+struct LinearScaling {
+  double factor = 0;
+};
+struct Llama3Scaling {
+  double factor = 8, low = 1, high = 4;
+  uint32_t original_length = 8192;
+};
+struct YarnScaling {
+  double factor = 0;
+  double beta_fast = 32, beta_slow = 1;
+  uint32_t original_length = 0;
+};
+struct ThetaSpeeds {
+  double theta = 0;
+  std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling> scaling;
+};
+
+// Rotary position embedding of keys.
+struct RopeSpec {
+  RopePairing pairing = RopePairing::kUnspecified;
+  uint32_t rotary_dim = 0;                                // even; 0: nothing turns
+  uint32_t rotary_offset = 0;                             // first rotated channel of the row
+  std::variant<ThetaSpeeds, std::vector<double>> speeds;  // or rotary_dim/2 of them
+  double attention_factor = 0;           // YaRN: multiplies queries from before RoPE only; 0 = 1
+  std::vector<uint32_t> mrope_sections;  // three that add up to rotary_dim/2, or none
+};
+
 struct LayerSpec {
   uint32_t layer_index = 0;  // of the whole model
   uint32_t q_heads = 0;      // a multiple of kv_heads
   uint32_t kv_heads = 0;
   ViewSpec k, v;
   std::vector<ViewSpec> companions;  // opaque side tables that move with the rows, at most 4
+  uint32_t rope_index = 0;           // 1-based index into CacheSpec::ropes; 0: no rotary part
 };
 
 // One group of layers that share a block table. Full attention.
 struct CacheSpec {
   std::vector<LayerSpec> layers;
-  uint32_t num_layers = 0;  // full-attention layers of the whole model
+  std::vector<RopeSpec> ropes;  // at most 8; needed by whatever rotates
+  uint32_t num_layers = 0;      // full-attention layers of the whole model
 };
 
 enum class Access { kRead = 1, kReadWrite = 2 };

@@ -26,6 +26,10 @@ struct RowLists {
   std::vector<std::vector<int32_t>> lists;
 };
 
+// Positions of rows in order: the first one's, or one per row (three planes back to back where rows
+// turn with M-RoPE).
+using Positions = std::variant<uint64_t, std::vector<int32_t>>;
+
 struct Sequence {
   uint64_t sequence_id = 0;   // the caller's own, not 0
   uint32_t generation = 0;    // +1 when the rows start anew
@@ -41,6 +45,7 @@ struct Sequence {
   uint32_t rows_begin = 0, rows_count = 0;  // this sequence's rows on the row axis of the inputs
   std::vector<int32_t> row_limits;          // rows each of them may see; empty: up to its own
   std::optional<RowLists> protect;          // kept whatever their score
+  std::optional<Positions> positions;       // of the cached rows; needed to rotate anything
 };
 
 enum class QueryStage { kUnspecified = 0, kBeforeRope = 1, kAfterRope = 2 };

@@ -38,7 +38,7 @@ struct RecomputeRequest {
   DivergenceMetric metric = DivergenceMetric::kUnspecified;
   std::optional<double> ratio;  // one of the two
   std::optional<double> threshold;
-  std::variant<uint64_t, std::vector<int32_t>> positions = uint64_t{0};  // first, or one per row
+  Positions positions = uint64_t{0};  // of all rows, never decreasing
 };
 
 struct RecomputeResult {

@@ -1,0 +1,57 @@
+// Cache descriptions as messages: rotary data.
+#include "client/cpp/cache_to_proto.h"
+
+#include "gtest/gtest.h"
+
+namespace kvtriage::client {
+namespace {
+
+TEST(CacheProto, RopesKeepTheirNumbers) {
+  CacheSpec cache;
+  cache.num_layers = 2;
+  RopeSpec& rope = cache.ropes.emplace_back();
+  rope.pairing = RopePairing::kInterleaved;
+  rope.rotary_dim = 64;
+  rope.rotary_offset = 512;
+  rope.speeds = ThetaSpeeds{1e4, YarnScaling{4, 16, 2, 4096}};
+  rope.attention_factor = 1.25;
+  rope.mrope_sections = {16, 8, 8};
+  RopeSpec& listed = cache.ropes.emplace_back();
+  listed.pairing = RopePairing::kHalf;
+  listed.rotary_dim = 4;
+  listed.speeds = std::vector<double>{1, 0.5};
+  cache.layers.emplace_back().rope_index = 2;
+
+  const v1::CacheSpec sent = ToProto(cache, MemoryIds());
+  ASSERT_EQ(sent.ropes_size(), 2);
+  EXPECT_EQ(sent.ropes(0).pairing(), v1::ROPE_PAIRING_INTERLEAVED);
+  EXPECT_EQ(sent.ropes(0).rotary_dim(), 64u);
+  EXPECT_EQ(sent.ropes(0).rotary_offset(), 512u);
+  EXPECT_EQ(sent.ropes(0).theta().theta(), 1e4);
+  EXPECT_EQ(sent.ropes(0).theta().yarn().factor(), 4);
+  EXPECT_EQ(sent.ropes(0).theta().yarn().beta_fast(), 16);
+  EXPECT_EQ(sent.ropes(0).theta().yarn().beta_slow(), 2);
+  EXPECT_EQ(sent.ropes(0).theta().yarn().original_length(), 4096u);
+  EXPECT_EQ(sent.ropes(0).attention_factor(), 1.25);
+  EXPECT_EQ(sent.ropes(0).mrope_sections_size(), 3);
+  EXPECT_EQ(sent.ropes(1).speeds_f64le().size(), 16u);
+  EXPECT_EQ(sent.layers(0).rope_index(), 2u);
+}
+
+TEST(CacheProto, EveryScalingIsSent) {
+  CacheSpec cache;
+  cache.ropes.resize(3);
+  cache.ropes[0].speeds = ThetaSpeeds{1e4, {}};
+  cache.ropes[1].speeds = ThetaSpeeds{1e4, LinearScaling{2}};
+  cache.ropes[2].speeds = ThetaSpeeds{5e5, Llama3Scaling{}};
+  const v1::CacheSpec sent = ToProto(cache, MemoryIds());
+  EXPECT_EQ(sent.ropes(0).theta().scaling_case(), v1::RopeSpec::ThetaSpeeds::SCALING_NOT_SET);
+  EXPECT_EQ(sent.ropes(1).theta().linear().factor(), 2);
+  EXPECT_EQ(sent.ropes(2).theta().llama3().factor(), 8);
+  EXPECT_EQ(sent.ropes(2).theta().llama3().low(), 1);
+  EXPECT_EQ(sent.ropes(2).theta().llama3().high(), 4);
+  EXPECT_EQ(sent.ropes(2).theta().llama3().original_length(), 8192u);
+}
+
+}  // namespace
+}  // namespace kvtriage::client
