@@ -11,6 +11,8 @@ static_assert(static_cast<int>(DType::kF16) == v1::DTYPE_F16);
 static_assert(static_cast<int>(DType::kBF16) == v1::DTYPE_BF16);
 static_assert(static_cast<int>(RopePairing::kHalf) == v1::ROPE_PAIRING_HALF);
 static_assert(static_cast<int>(RopePairing::kInterleaved) == v1::ROPE_PAIRING_INTERLEAVED);
+static_assert(static_cast<int>(LayerKind::kFull) == v1::LAYER_KIND_FULL);
+static_assert(static_cast<int>(LayerKind::kAlibi) == v1::LAYER_KIND_ALIBI);
 static_assert(static_cast<int>(Access::kRead) == v1::ACCESS_READ);
 static_assert(static_cast<int>(Access::kReadWrite) == v1::ACCESS_READ_WRITE);
 
@@ -95,7 +97,8 @@ v1::CacheSpec ToProto(const CacheSpec& cache, const MemoryIds& ids) {
   for (const LayerSpec& layer : cache.layers) {
     v1::LayerSpec* const to = out.add_layers();
     to->set_layer_index(layer.layer_index);
-    to->set_kind(v1::LAYER_KIND_FULL);
+    to->set_kind(static_cast<v1::LayerKind>(layer.kind));
+    to->set_position_aware(layer.position_aware);
     to->set_q_heads(layer.q_heads);
     to->set_kv_heads(layer.kv_heads);
     *to->mutable_k() = ToProto(layer.k, ids);

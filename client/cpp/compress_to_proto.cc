@@ -48,6 +48,13 @@ class InputsWriter {
   const MemoryIds& ids_;
 };
 
+void SetLogits(v1::ScoreInputs* to, const ScoreInputs& from, const MemoryIds& ids) {
+  to->set_softmax_scale(from.softmax_scale);
+  to->set_logit_softcap(from.logit_softcap);
+  if (from.sink_logits) *to->mutable_sink_logits() = ToProto(*from.sink_logits, ids);
+  if (from.alibi_slopes) *to->mutable_alibi_slopes() = ToProto(*from.alibi_slopes, ids);
+}
+
 void SetAct(v1::Act* to, const Act& act, uint32_t ledger_slot, const MemoryIds& ids) {
   if (const auto* const copy = std::get_if<CopyTo>(&act)) {
     to->mutable_copy_to()->set_cache_id(ids.IdOf(copy->cache));
@@ -68,7 +75,7 @@ v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot
   for (const Sequence& sequence : request.sequences) *out.add_sequences() = ToProto(sequence);
   *out.mutable_policy() = ToProto(request.policy);
   std::visit(InputsWriter(out.mutable_inputs(), ids), request.inputs.source);
-  out.mutable_inputs()->set_softmax_scale(request.inputs.softmax_scale);
+  SetLogits(out.mutable_inputs(), request.inputs, ids);
   SetAct(out.mutable_act(), request.act, ledger_slot, ids);
   out.mutable_output()->set_format(v1::KEPT_FORMAT_INDICES);
   out.mutable_output()->set_lengths(static_cast<v1::LengthRule>(request.lengths));

@@ -76,6 +76,7 @@ constexpr std::array kReasons = {
     ReasonRow{ErrorReason::kKeyReused, "key_reused", Code::kAlreadyExists},
     ReasonRow{ErrorReason::kResultExpired, "result_expired", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kKeyDead, "key_dead", Code::kCancelled},
+    ReasonRow{ErrorReason::kLayerNotMovable, "layer_not_movable", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kMoveFailed, "move_failed", Code::kDataLoss},
     ReasonRow{ErrorReason::kInternal, "internal", Code::kInternal},
 };

@@ -72,6 +72,7 @@ enum class ErrorReason : int32_t {
   kKeyReused = 97,
   kResultExpired = 98,
   kKeyDead = 99,
+  kLayerNotMovable = 101,
   kMoveFailed = 111,
   kInternal = 113,
 };

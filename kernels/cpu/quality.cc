@@ -50,10 +50,12 @@ void MeasureLayer(const QualityRequest& request, ThreadTeam& team, QualityResult
   for (uint32_t head = 0; head < heads; ++head) {
     result.heads.push_back(Summarise(measured.data() + head * group_rows, group_rows));
   }
+  // A learned sink takes a share that only it knows.
+  const double least = request.input.sink_logits ? 0.0 : 0.9;
   result.lse_suspect = request.input.source == AttentionSource::kQueryOutput &&
-                       std::any_of(measured.begin(), measured.end(), [](const RowQuality& row) {
+                       std::any_of(measured.begin(), measured.end(), [&](const RowQuality& row) {
                          const bool seen = row.usable || row.total != 0;
-                         return seen && !(row.total >= 0.9 && row.total <= 1.1);
+                         return seen && !(row.total >= least && row.total <= 1.1);
                        });
 }
 

@@ -1,13 +1,17 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/core/dtype.h"
+#include "kernels/cpu/logit_rule.h"
 #include "kernels/cpu/quality_rows.h"
+#include "kernels/cpu/score_window.h"
 
 namespace kvtriage {
 namespace {
 
 constexpr double kLog2E = 1.4426950408889634074;
+constexpr double kNoSink = -std::numeric_limits<double>::infinity();
 
 // Appends one row of a tensor as float32; takes it back and returns false when it is not finite.
 bool AppendRow(const TensorView& tensor, uint64_t row, uint64_t head, std::vector<float>& out) {
@@ -52,6 +56,10 @@ void GatherQualityRows(const QualityTask& task, QualityRows& rows) {
       if (!std::isfinite(lse)) continue;
       lse2 = input.lse_base == LseBase::k2 ? lse : lse * kLog2E;
     }
+    const auto query_head = static_cast<uint32_t>(head);
+    const float slope2 = ready ? 0.0f : AlibiSlope2(input, query_head);
+    const double sink2 = ready ? kNoSink : SinkLogit2(input, query_head);
+    if (!std::isfinite(slope2) || !(sink2 < -kNoSink)) continue;
     const size_t q_before = rows.q.size();
     if (!ready && !AppendRow(input.q, row, head, rows.q)) continue;
     if ((given || ready) && input.o && !AppendRow(input.o, row, head, rows.o)) {
@@ -61,8 +69,12 @@ void GatherQualityRows(const QualityTask& task, QualityRows& rows) {
     rows.number.push_back(n - task.begin);
     rows.head.push_back(static_cast<uint32_t>(head));
     rows.row.push_back(static_cast<uint32_t>(row));
-    rows.limit.push_back(static_cast<int32_t>(std::min(limit, tokens)));
+    const int64_t seen = std::min(limit, tokens);
+    rows.first.push_back(static_cast<int32_t>(FirstVisible(task.request.layer, seen)));
+    rows.limit.push_back(static_cast<int32_t>(seen));
     rows.lse2.push_back(lse2);
+    rows.slope2.push_back(slope2);
+    rows.sink2.push_back(sink2);
   }
 }
 

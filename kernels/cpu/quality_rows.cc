@@ -8,6 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/quality_rows.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.
+#include "kernels/cpu/bend-inl.h"
 #include "kernels/cpu/exp-inl.h"
 #include "kernels/cpu/pack-inl.h"
 #include "kernels/cpu/product-inl.h"
@@ -34,7 +35,8 @@ class RowMeter {
         pitch_((dv_ + kLanes - 1) / kLanes * kLanes),
         ready_(input_.source == AttentionSource::kReady),
         given_(input_.source == AttentionSource::kQueryOutput),
-        scale2_(static_cast<float>(input_.scale * 1.4426950408889634074)),
+        rule_(LogitRuleOf(input_)),
+        scale2_(rule_.bent_scale2()),
         s_(scratch),
         rows_(scratch.rows) {}
 
@@ -91,7 +93,9 @@ class RowMeter {
       for (size_t first = 0; first < rows_.size();) {
         const size_t rows = RowsOfBlock(first, rows_.size(), kTileRows);
         const int32_t* const limit = rows_.limit.data() + first;
-        if (static_cast<uint64_t>(*std::max_element(limit, limit + rows)) > p) {
+        const int32_t* const seen = rows_.first.data() + first;
+        if (static_cast<uint64_t>(*std::max_element(limit, limit + rows)) > p &&
+            static_cast<uint64_t>(*std::min_element(seen, seen + rows)) < p + kPanel) {
           block(p, first, rows);
         }
         first += rows;
@@ -99,15 +103,19 @@ class RowMeter {
     }
   }
 
-  // Logits of a block of rows, not scaled.
-  void Products(size_t first, size_t rows) {
+  // Products of a block of rows: logits once they are multiplied with scale2_.
+  void Products(uint64_t begin, size_t first, size_t rows) {
     MultiplyPanel(s_.q_blocks.data() + first * dk_, rows, s_.keys.data(), dk_, s_.tile.data());
+    for (size_t r = 0; r < rows && !rule_.plain; ++r) {
+      BendRow(rule_, begin, rows_.limit[first + r] - 1, rows_.slope2[first + r],
+              s_.tile.data() + r * kPanel, nullptr);
+    }
   }
 
   // First pass when only queries are given: top and sum of every row, tops wandering upwards.
   void FindStatistics() {
-    ForEachPanelBlock([this](uint64_t, size_t first, size_t rows) {
-      Products(first, rows);
+    ForEachPanelBlock([this](uint64_t p, size_t first, size_t rows) {
+      Products(p, first, rows);
       for (size_t r = 0; r < rows; ++r) AddStatistics(first + r, s_.tile.data() + r * kPanel);
     });
   }
@@ -118,7 +126,7 @@ class RowMeter {
     V logits[kPanelVectors];
     V most = hn::Set(d, kUnseen);
     for (size_t v = 0; v < kPanelVectors; ++v) {
-      const auto visible = Visible(tokens_of_ + v * kLanes, rows_.limit[row]);
+      const auto visible = Visible(tokens_of_ + v * kLanes, rows_.first[row], rows_.limit[row]);
       logits[v] = hn::IfThenElse(visible, hn::Mul(hn::Load(d, products + v * kLanes), scale),
                                  hn::Set(d, kUnseen));
       most = hn::Max(most, logits[v]);
@@ -143,7 +151,8 @@ class RowMeter {
     high_.resize(rows_.size());
     low_.resize(rows_.size());
     for (size_t r = 0; r < rows_.size(); ++r) {
-      const double lse2 = given_ ? rows_.lse2[r] : top_[r] + std::log2(sum_[r]);
+      const double lse2 =
+          given_ ? rows_.lse2[r] : WithSink(top_[r] + std::log2(sum_[r]), rows_.sink2[r]);
       high_[r] = static_cast<float>(lse2);
       low_[r] = static_cast<float>(lse2 - high_[r]);
     }
@@ -158,7 +167,7 @@ class RowMeter {
       if (ready_) {
         LoadWeights(p, first, rows);
       } else {
-        Products(first, rows);
+        Products(p, first, rows);
       }
       for (size_t r = 0; r < rows; ++r) SplitWeights(first + r, r);
       const size_t vectors = pitch_ / kLanes, at = first * pitch_;
@@ -202,7 +211,7 @@ class RowMeter {
     V total = hn::Zero(d), mass = hn::Zero(d);
     bool seen = seen_[row] != 0;
     for (size_t v = 0; v < kPanel; v += kLanes) {
-      const auto visible = Visible(tokens_of_ + v, rows_.limit[row]);
+      const auto visible = Visible(tokens_of_ + v, rows_.first[row], rows_.limit[row]);
       seen = seen || !hn::AllFalse(d, visible);
       V weight = hn::Load(d, tile + v);
       if (!ready_) {
@@ -221,16 +230,24 @@ class RowMeter {
     mass_[row] += hn::GetLane(hn::SumOfLanes(d, mass));
   }
 
+  // What a declared learned sink holds of a row.
+  double SinkShare(size_t r) const {
+    if (!input_.sink_logits) return 0;
+    if (ready_) return std::max(0.0, 1 - total_[r]);
+    return std::exp2(rows_.sink2[r] - high_[r] - low_[r]);
+  }
+
   void Finish(size_t r, RowQuality& out) const {
     out.total = total_[r];
     if (!std::isfinite(total_[r])) return;
     out.usable = true;
     out.mass = mass_[r];
+    const double sink = SinkShare(r);
     for (size_t k = 0; k < dv_; ++k) {
       const size_t at = r * pitch_ + k;
       const double kept = static_cast<double>(s_.kept_sums.data()[at]) - s_.kept_lost.data()[at];
       const double rest = static_cast<double>(s_.rest_sums.data()[at]) - s_.rest_lost.data()[at];
-      const double estimate = mass_[r] > 0 ? kept / mass_[r] : 0;
+      const double estimate = mass_[r] > 0 ? kept / (mass_[r] + sink) : 0;
       const double truth = given_ ? static_cast<double>(rows_.o[r * dv_ + k]) : kept + rest;
       out.error_square += (estimate - truth) * (estimate - truth);
       out.output_square += truth * truth;
@@ -244,6 +261,7 @@ class RowMeter {
   const uint64_t tokens_;
   const size_t dk_, dv_, pitch_;
   const bool ready_, given_;
+  const LogitRule rule_;
   const float scale2_;
   QualityScratch& s_;
   const QualityRows& rows_;

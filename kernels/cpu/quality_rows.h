@@ -33,11 +33,13 @@ size_t MeasuredRows(const QualityRequest& request);
 
 // What the kernels need of the usable rows of a task.
 struct QualityRows {
-  std::vector<size_t> number;       // which row of the task
-  std::vector<uint32_t> head, row;  // place in the tensors
-  std::vector<int32_t> limit;
-  std::vector<double> lse2;  // base 2; unused unless it was given
-  std::vector<float> q, o;   // [rows][elems], where given
+  std::vector<size_t> number;         // which row of the task
+  std::vector<uint32_t> head, row;    // place in the tensors
+  std::vector<int32_t> first, limit;  // tokens that the row sees
+  std::vector<double> lse2;           // base 2; unused unless it was given
+  std::vector<float> slope2;          // ALiBi slope in base 2; 0: none
+  std::vector<double> sink2;          // learned sink in base 2; -Inf: none or not known
+  std::vector<float> q, o;            // [rows][elems], where given
 
   size_t size() const { return number.size(); }
 };

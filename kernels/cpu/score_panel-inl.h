@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cpu/bend-inl.h"
 #include "kernels/cpu/pack-inl.h"
 #include "kernels/cpu/product-inl.h"
 #include "kernels/cpu/row_blocks.h"
@@ -42,8 +43,9 @@ class PanelScorer {
     pack_ = scratch.pack.Reserve(PackScratchFloats(std::max(dk_, reads_values_ ? dv_ : 0)));
     keys_ = scratch.keys.Reserve(given_ ? 0 : PanelFloats(dk_));
     values_ = scratch.values.Reserve(reads_values_ ? PanelFloats(dv_) : 0);
-    logits_ = scratch.tiles.Reserve(2 * kTileFloats);
+    logits_ = scratch.tiles.Reserve(3 * kTileFloats);
     dots_ = logits_ + kTileFloats;
+    bent_z_ = dots_ + kTileFloats;
     votes_.SetKeys(keys_, logits_);
   }
 
@@ -160,8 +162,9 @@ class PanelScorer {
     terms.values = &panel_values_;
     terms.value_elems = dv_;
     terms.scale = input_.scale;
-    terms.scale2 = task_.scale2;
-    terms.scale2_low = task_.scale2_low;
+    terms.scale2 = task_.rule.bent_scale2();
+    terms.scale2_low = task_.rule.bent_scale2_low();
+    terms.bent_z = bent_z_;
     return terms;
   }
 
@@ -169,23 +172,35 @@ class PanelScorer {
     BlockTerms terms = PanelTerms();
     for (size_t first = 0; first < batch_.rows; first += terms.rows) {
       terms.rows = RowsOfBlock(first, batch_.rows, kTileRows);
+      terms.first = batch_.first.data() + first;
       terms.limit = batch_.limit.data() + first;
-      const auto [low, high] = std::minmax_element(terms.limit, terms.limit + terms.rows);
-      const bool sees_some = static_cast<uint64_t>(*high) > begin_;
-      const bool sees_all = all_good_ && static_cast<uint64_t>(*low) >= begin_ + kPanel;
+      const uint64_t end = begin_ + kPanel;
+      const bool sees_some = batch_.SeesSome(first, terms.rows, begin_, end);
+      const bool sees_all = all_good_ && batch_.SeesAll(first, terms.rows, begin_, end);
       if (sees_some) {
         if (!keys_stream_) {
           MultiplyPanel(batch_.q.data() + first * dk_, terms.rows, keys_, dk_, logits_);
         }
+        if (!task_.rule.plain) BendBlock(first, terms.rows);
         SetVotes(first, terms);
       }
       ForEachPiece(first, terms.rows, [&](size_t from, size_t to) HWY_ATTR {
-        if (sees_all) {
-          AddRows<kTerm, false>(terms, from, to, sums_);
-        } else if (sees_some) {
-          AddRows<kTerm, true>(terms, from, to, sums_);
+        if (!sees_some) return;
+        if (!task_.rule.plain) {
+          AddRows<kTerm, true, true>(terms, from, to, sums_);
+        } else if (sees_all) {
+          AddRows<kTerm, false, false>(terms, from, to, sums_);
+        } else {
+          AddRows<kTerm, true, false>(terms, from, to, sums_);
         }
       });
+    }
+  }
+
+  void BendBlock(size_t first, size_t rows) {
+    for (size_t r = 0; r < rows; ++r) {
+      BendRow(task_.rule, begin_, batch_.limit[first + r] - 1, batch_.slope2[first + r],
+              logits_ + r * kPanel, UsesLogits(kTerm) ? bent_z_ + r * kPanel : nullptr);
     }
   }
 
@@ -235,9 +250,13 @@ class PanelScorer {
 
   void AddVoteBlock(size_t first, size_t rows) {
     BlockTerms terms = PanelTerms();
-    int32_t limit[kTileRows];
-    for (size_t r = 0; r < rows; ++r) limit[r] = batch_.limit[(first + r) * batch_.rows_per_vote];
+    int32_t first_seen[kTileRows], limit[kTileRows];
+    for (size_t r = 0; r < rows; ++r) {
+      first_seen[r] = batch_.first[(first + r) * batch_.rows_per_vote];
+      limit[r] = batch_.limit[(first + r) * batch_.rows_per_vote];
+    }
     terms.rows = rows;
+    terms.first = first_seen;
     terms.limit = limit;
     terms.weights = votes_.weights();
     terms.logits = votes_.logits();
@@ -255,7 +274,7 @@ class PanelScorer {
   // Whether keys and values are multiplied as they are read (stream-inl.h).
   const bool keys_stream_, values_stream_;
   PanelValues panel_values_{};
-  float *pack_, *keys_, *values_, *logits_, *dots_;
+  float *pack_, *keys_, *values_, *logits_, *dots_, *bent_z_;
   VoteRows<kTerm> votes_;
   uint64_t begin_ = 0;
   size_t count_ = 0, segment_ = 0;

@@ -12,8 +12,6 @@
 namespace kvtriage {
 namespace {
 
-constexpr double kLog2E = 1.4426950408889634074;
-
 // Fixed sizes, so that no sum depends on the machine. Rows of a batch share one read of K and V.
 constexpr size_t kBatchRows = 512;
 // Tokens of one piece of second-pass work, about.
@@ -25,7 +23,7 @@ constexpr size_t kHeadFloats = size_t{8} << 20;
 
 // What one KV head needs while a batch of its rows is worked on.
 struct HeadWork {
-  GoodRows good;
+  GoodRowsOfWindow good;
   RowBatch batch;
   std::vector<PartStatistics> parts;
   uint64_t usable = 0, skipped = 0;
@@ -50,14 +48,13 @@ class QueryScorer {
         tokens_(request.layer.sequence.rows),
         window_(WindowOf(request)),
         shape_(ScoreTileShape()),
-        two_pass_(request.input.source == AttentionSource::kQuery) {
+        two_pass_(request.input.source == AttentionSource::kQuery),
+        rule_(LogitRuleOf(request.input)) {
     const size_t workers = static_cast<size_t>(team.threads());
     if (work.statistics.size() < workers) work.statistics.resize(workers);
     if (work.scores.size() < workers) work.scores.resize(workers);
-    const double scale2 = request.input.scale * kLog2E;
-    scale2_ = static_cast<float>(scale2);
     // The first pass has used the rounded scale.
-    scale2_low_ = two_pass_ ? 0.0f : static_cast<float>(scale2 - scale2_);
+    if (two_pass_) rule_.scale2_low = 0.0f;
     // With PRE a batch must hold whole groups.
     batch_rows_ = window_.averaged ? std::max<size_t>(1, kBatchRows / window_.group) * window_.group
                                    : kBatchRows;
@@ -103,7 +100,7 @@ class QueryScorer {
     if (work_.heads.size() < count) work_.heads.resize(count);
     team_.Run(count, [&](size_t i, int) {
       HeadWork& head = work_.heads[i];
-      head.good = FindGoodRows(request_, first + static_cast<uint32_t>(i));
+      head.good = FindGoodRows(request_, window_, first + static_cast<uint32_t>(i));
       head.usable = head.skipped = 0;
     });
     const size_t rows = window_.group_rows();
@@ -133,8 +130,7 @@ class QueryScorer {
     team_.Run(count * ranges, [&](size_t item, int worker) {
       const size_t i = item / ranges, from = item % ranges * range_tokens_;
       const size_t head = first_head + i;
-      ScoreTask task{request_, static_cast<uint32_t>(head), work_.heads[i].batch, scale2_,
-                     scale2_low_};
+      ScoreTask task{request_, static_cast<uint32_t>(head), work_.heads[i].batch, rule_};
       task.first_batch = begin == 0;
       task.last_batch = end == window_.group_rows();
       task.scores = result_.scores.data() + head * tokens_;
@@ -155,13 +151,13 @@ class QueryScorer {
       const uint64_t to = std::min<uint64_t>(tokens_, from + part_tokens_);
       const StatisticsTask task{request_.layer, first_head + static_cast<uint32_t>(item / parts),
                                 head.batch,     values,
-                                pitch_ != 0,    scale2_};
+                                pitch_ != 0,    rule_};
       CollectStatistics(task, from, to, work_.statistics[static_cast<size_t>(worker)],
                         head.parts[item % parts]);
     });
     team_.Run(count, [&](size_t i, int) {
       HeadWork& head = work_.heads[i];
-      JoinStatistics(head.parts, head.batch.rows, pitch_, head.batch.statistics);
+      JoinStatistics(head.parts, pitch_, head.batch);
       ApplyStatistics(request_.layer.v.layout.row_elems, shape_.rows, head.batch);
     });
   }
@@ -174,7 +170,7 @@ class QueryScorer {
   const Window window_;
   const TileShape shape_;
   const bool two_pass_;
-  float scale2_ = 0, scale2_low_ = 0;
+  LogitRule rule_;
   size_t batch_rows_ = 0, part_tokens_ = 0, range_tokens_ = 0;
   size_t pitch_ = 0;  // of outputs in the first pass; 0 when the scorer needs none
 };

@@ -8,6 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/score_statistics.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.
+#include "kernels/cpu/bend-inl.h"
 #include "kernels/cpu/exp-inl.h"
 #include "kernels/cpu/pack-inl.h"
 #include "kernels/cpu/product-inl.h"
@@ -28,11 +29,12 @@ size_t OutputPitchOf(size_t elems) { return (elems + kLanes - 1) / kLanes * kLan
 
 // Puts the logits (base 2) of one row in place of its products; -Inf where nothing is visible.
 // Returns the largest of each lane.
-HWY_INLINE V ScaleRow(float* products, const int32_t* tokens, int32_t limit, float scale2) {
+HWY_INLINE V ScaleRow(float* products, const int32_t* tokens, int32_t first, int32_t limit,
+                      float scale2) {
   const D d;
   V top = hn::Set(d, kMinusInf);
   for (size_t v = 0; v < kPanel; v += kLanes) {
-    const V x = hn::IfThenElse(Visible(tokens + v, limit),
+    const V x = hn::IfThenElse(Visible(tokens + v, first, limit),
                                hn::Mul(hn::Load(d, products + v), hn::Set(d, scale2)),
                                hn::Set(d, kMinusInf));
     hn::Store(x, d, products + v);
@@ -120,7 +122,12 @@ HWY_INLINE void AddPanel(const StatisticsTask& task, uint64_t begin, const int32
     const size_t row = first + r;
     float* const products = tile + r * kPanel;
     float* const lanes = scratch.lane_sums.data() + row * 2 * kLanes;
-    const V largest = ScaleRow(products, tokens, task.rows.limit[row], task.scale2);
+    const int32_t limit = task.rows.limit[row];
+    if (!task.rule.plain) {
+      BendRow(task.rule, begin, limit - 1, task.rows.slope2[row], products, nullptr);
+    }
+    const V largest =
+        ScaleRow(products, tokens, task.rows.first[row], limit, task.rule.bent_scale2());
     if (!hn::AllFalse(d, hn::Gt(largest, hn::Set(d, part.heaviest[row])))) {
       RowSums sums{lanes, nullptr, nullptr, nullptr, 0};
       if (task.outputs) {
@@ -177,8 +184,7 @@ void CollectStatisticsImpl(const StatisticsTask& task, uint64_t begin, uint64_t 
     NumberTokens(p, bad, bad_values, tokens);
     for (size_t first = 0; first < batch.rows;) {
       const size_t rows = RowsOfBlock(first, batch.rows, kTileRows);
-      const int32_t* const limit = batch.limit.data() + first;
-      if (static_cast<uint64_t>(*std::max_element(limit, limit + rows)) > p) {
+      if (batch.SeesSome(first, rows, p, p + kPanel)) {
         if (!stream) {
           MultiplyPanel(batch.q.data() + first * dk, rows, scratch.keys.data(), dk,
                         scratch.tile.data());
@@ -229,7 +235,7 @@ const PartStatistics* FindHeaviest(const std::vector<PartStatistics>& parts, siz
   return heaviest;
 }
 
-void JoinRow(const std::vector<PartStatistics>& parts, size_t row, size_t pitch,
+void JoinRow(const std::vector<PartStatistics>& parts, size_t row, size_t pitch, double sink2,
              std::vector<double>& rest_output, RowStatistics& joined) {
   const PartStatistics* const heaviest = FindHeaviest(parts, row);
   if (heaviest == nullptr) return;
@@ -247,23 +253,29 @@ void JoinRow(const std::vector<PartStatistics>& parts, size_t row, size_t pitch,
       rest_output[k] += sum * factor + weight * part.heaviest_value.data()[at + k];
     }
   }
-  const double total = 1 + rest;
-  joined.lse2[row] = logit + std::log2(total);
-  joined.rest[row] = static_cast<float>(rest / total);
+  // A sink far above every token would overflow relative to them, so the larger one is the measure.
+  const double top = std::max(logit, sink2);
+  const double unit = std::exp2(logit - top), sink = std::exp2(sink2 - top);
+  const double others = rest * unit + sink;
+  const double total = unit + others;
+  joined.lse2[row] = top + std::log2(total);
+  joined.rest[row] = static_cast<float>(others / total);
   // Two equal tokens have half of the weight each at most: neither may be treated on its own, or
   // they would differ.
-  if (1 / total > 0.6) joined.dominant[row] = heaviest->heaviest_token[row];
+  if (unit / total > 0.6) joined.dominant[row] = heaviest->heaviest_token[row];
   for (size_t at = row * pitch, k = 0; k < pitch; ++k) {
     const double value = heaviest->heaviest_value.data()[at + k];
-    joined.output.data()[at + k] = static_cast<float>((rest_output[k] + value) / total);
-    joined.rest_output.data()[at + k] = rest > 0 ? static_cast<float>(rest_output[k] / rest) : 0.0f;
+    joined.output.data()[at + k] = static_cast<float>((rest_output[k] + value) * unit / total);
+    joined.rest_output.data()[at + k] =
+        others > 0 ? static_cast<float>(rest_output[k] * unit / others) : 0.0f;
   }
 }
 
 }  // namespace
 
-void JoinStatistics(const std::vector<PartStatistics>& parts, size_t rows, size_t pitch,
-                    RowStatistics& joined) {
+void JoinStatistics(const std::vector<PartStatistics>& parts, size_t pitch, RowBatch& batch) {
+  const size_t rows = batch.rows;
+  RowStatistics& joined = batch.statistics;
   joined.lse2.assign(rows, -std::numeric_limits<double>::infinity());
   joined.rest.assign(rows, 1.0f);
   joined.dominant.assign(rows, -1);
@@ -271,7 +283,9 @@ void JoinStatistics(const std::vector<PartStatistics>& parts, size_t rows, size_
   std::fill_n(joined.output.Reserve(rows * pitch), rows * pitch, 0.0f);
   std::fill_n(joined.rest_output.Reserve(rows * pitch), rows * pitch, 0.0f);
   std::vector<double> rest_output(pitch);
-  for (size_t row = 0; row < rows; ++row) JoinRow(parts, row, pitch, rest_output, joined);
+  for (size_t row = 0; row < rows; ++row) {
+    JoinRow(parts, row, pitch, batch.sink2[row], rest_output, joined);
+  }
 }
 
 }  // namespace kvtriage

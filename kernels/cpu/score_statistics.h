@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/cpu/aligned_floats.h"
+#include "kernels/cpu/logit_rule.h"
 #include "kernels/cpu/score_window.h"
 #include "kvtriage/kernels/attention.h"
 
@@ -37,7 +38,7 @@ struct StatisticsTask {
   const RowBatch& rows;
   bool reads_values;  // a bad V hides its row
   bool outputs;
-  float scale2;  // softmax scale times log2 e
+  const LogitRule& rule;
 };
 
 // Work memory of one worker.
@@ -52,9 +53,9 @@ size_t OutputPitch(size_t elems);
 void CollectStatistics(const StatisticsTask& task, uint64_t begin, uint64_t end,
                        StatisticsScratch& scratch, PartStatistics& part);
 
-// Joins the parts. `pitch` is 0 when outputs were not asked for.
-void JoinStatistics(const std::vector<PartStatistics>& parts, size_t rows, size_t pitch,
-                    RowStatistics& joined);
+// Joins the parts of the rows of `batch` and their learned sinks, whose value is 0, in
+// batch.statistics. `pitch` is 0 when outputs were not asked for.
+void JoinStatistics(const std::vector<PartStatistics>& parts, size_t pitch, RowBatch& batch);
 
 }  // namespace kvtriage
 

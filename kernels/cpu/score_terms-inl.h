@@ -44,10 +44,11 @@ struct PanelValues {
 struct BlockTerms {
   const float* logits;   // products q.k, or z when weights are given
   const float* weights;  // A, or null: computed from the products
+  const float* bent_z;   // z where logits are bent products (bend-inl.h), else null
   const float* dots;     // v.o
   const float* lse2;
   const float* lse2_low;
-  const int32_t* limit;
+  const int32_t *first, *limit;
   const float* output_square;
   const float* drop_weight;
   const float* output_block;  // [dv][rows]
@@ -200,8 +201,12 @@ HWY_INLINE V AddTerm(const BlockTerms& b, size_t row, size_t lane0, V product, V
   }
 }
 
-// Adds rows [from, to) of a block; kMasked where a row may not see every token of the panel.
-template <Term kTerm, bool kMasked>
+// Whether z takes part in a term.
+constexpr bool UsesLogits(Term term) { return term == Term::kKey || term == Term::kJoint; }
+
+// Adds rows [from, to) of a block; kMasked where a row may not see every token of the panel, kBent
+// where the products are logits already.
+template <Term kTerm, bool kMasked, bool kBent>
 HWY_NOINLINE void AddRows(const BlockTerms& b, size_t from, size_t to, PanelSums& sums) {
   const D d;
   const DI di;
@@ -210,10 +215,15 @@ HWY_NOINLINE void AddRows(const BlockTerms& b, size_t from, size_t to, PanelSums
     for (size_t row = from; row < to; ++row) {
       const V product = hn::Load(d, b.logits + row * kPanel + lane0);
       V weight = Exp2(hn::MulSub(product, hn::Set(d, b.scale2), hn::Set(d, b.lse2[row])));
-      V z = hn::Mul(product, hn::Set(d, b.scale));
+      V z;
+      if constexpr (kBent && UsesLogits(kTerm)) {
+        z = hn::Load(d, b.bent_z + row * kPanel + lane0);
+      } else {
+        z = hn::Mul(product, hn::Set(d, b.scale));
+      }
       hn::Mask<D> visible;
       if constexpr (kMasked) {
-        visible = Visible(b.tokens + lane0, b.limit[row]);
+        visible = Visible(b.tokens + lane0, b.first[row], b.limit[row]);
         weight = hn::IfThenElseZero(visible, weight);
         z = hn::IfThenElseZero(visible, z);
       }
@@ -245,7 +255,7 @@ HWY_NOINLINE void AddGivenRows(const BlockTerms& b, size_t from, size_t to, Pane
     for (size_t row = from; row < to; ++row) {
       const V weight = hn::Load(d, b.weights + row * kPanel + lane0);
       const V z = hn::Load(d, b.logits + row * kPanel + lane0);
-      const auto visible = Visible(b.tokens + lane0, b.limit[row]);
+      const auto visible = Visible(b.tokens + lane0, b.first[row], b.limit[row]);
       segment =
           hn::IfThenElse(visible, AddTerm<kTerm>(b, row, lane0, z, weight, z, segment), segment);
       if constexpr (kTerm != Term::kMass) mass = hn::Add(mass, weight);

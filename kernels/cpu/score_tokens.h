@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/aligned_floats.h"
+#include "kernels/cpu/logit_rule.h"
 #include "kernels/cpu/score_window.h"
 #include "kvtriage/kernels/score.h"
 
@@ -24,8 +25,7 @@ struct ScoreTask {
   const ScoreRequest& request;
   uint32_t kv_head;
   const RowBatch& rows;
-  // Softmax scale times log2 e, as the sum of two floats: near-one weights need both.
-  float scale2, scale2_low;
+  const LogitRule& rule;
   bool first_batch, last_batch;
   // [N] each. Between batches they hold what is not finished yet; after the last one scores are
   // reduced (NaN for bad rows) and mass is final. `carry` (an unfinished query head's sum) may be

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/bend-inl.h"
 #include "kernels/cpu/product-inl.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/score_terms-inl.h"
@@ -59,19 +60,29 @@ class VoteRows {
     const D d;
     const int32_t limit = batch_.limit[row];
     if (static_cast<uint64_t>(limit) <= begin_) return;
+    if (batch_.first[row] >= static_cast<int64_t>(begin_ + count_)) return;
     const float* const products = given_ ? ReadGiven(row) : RowProducts(row);
+    const bool bent = !given_ && !task_.rule.plain;
+    if (bent) {
+      std::copy_n(products, kPanel, row_weights_);
+      BendRow(task_.rule, begin_, limit - 1, batch_.slope2[row], row_weights_, row_logits_);
+    }
     const V share = hn::Set(d, 1.0f / static_cast<float>(batch_.rows_per_vote));
     for (size_t t = 0; t < kPanel; t += kLanes) {
       V weight, z;
       if (given_) {
         weight = hn::Load(d, row_weights_ + t);
         z = hn::Load(d, products + t);
+      } else if (bent) {
+        weight = Exp2(hn::Sub(hn::Load(d, row_weights_ + t), hn::Set(d, batch_.lse2[row])));
+        z = hn::Load(d, row_logits_ + t);
       } else {
         const V product = hn::Load(d, products + t);
-        weight = Exp2(hn::MulSub(product, hn::Set(d, task_.scale2), hn::Set(d, batch_.lse2[row])));
+        weight =
+            Exp2(hn::MulSub(product, hn::Set(d, task_.rule.scale2), hn::Set(d, batch_.lse2[row])));
         z = hn::Mul(product, hn::Set(d, input_.scale));
       }
-      const auto visible = Visible(tokens_ + t, limit);
+      const auto visible = Visible(tokens_ + t, batch_.first[row], limit);
       weight = hn::Mul(hn::IfThenElseZero(visible, weight), share);
       z = hn::Mul(hn::IfThenElseZero(visible, z), share);
       float* const weights = weights_ + slot * kPanel + t;

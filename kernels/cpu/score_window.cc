@@ -4,32 +4,16 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/core/dtype.h"
+#include "kernels/cpu/logit_rule.h"
 #include "kernels/cpu/row_blocks.h"
-#include "kernels/cpu/row_cursor.h"
 
 namespace kvtriage {
 namespace {
 
 constexpr double kLog2E = 1.4426950408889634074;
-
-bool RowIsFinite(const KvView& view, const std::byte* row) {
-  const ViewLayout& layout = view.layout;
-  for (uint64_t k = 0; k < layout.row_elems; ++k) {
-    if (!std::isfinite(LoadElement(row + k * layout.elem_stride, layout.dtype))) return false;
-  }
-  return true;
-}
-
-int64_t LimitOf(const ScoreRequest& request, const Window& window, size_t row) {
-  const AttentionInput& input = request.input;
-  const int64_t tokens = request.layer.sequence.rows;
-  const int64_t limit = input.row_limits.empty() ? tokens - static_cast<int64_t>(window.rows) +
-                                                       static_cast<int64_t>(row) + 1
-                                                 : input.row_limits[window.first_row + row];
-  return std::clamp<int64_t>(limit, 0, tokens);
-}
 
 // Copies one row of a tensor as float32; false when an element is not finite.
 bool LoadRow(const TensorView& tensor, uint64_t row, uint64_t head, float* out) {
@@ -97,10 +81,11 @@ void PushLse(double lse2, RowBatch& batch) {
 // Reads rows one after the other and keeps those that can vote.
 class RowCollector {
  public:
-  RowCollector(const ScoreRequest& request, const GoodRows& good, size_t most_rows, RowBatch& batch)
-      : input_(request.input),
-        good_(good),
+  RowCollector(const ScoreRequest& request, size_t most_rows, RowBatch& batch)
+      : layer_(request.layer),
+        input_(request.input),
         batch_(batch),
+        two_pass_(input_.source == AttentionSource::kQuery),
         has_q_(input_.source != AttentionSource::kReady),
         has_lse_(input_.source == AttentionSource::kQueryOutput),
         has_o_(input_.source != AttentionSource::kQuery && input_.o),
@@ -113,8 +98,11 @@ class RowCollector {
   bool needs_outputs() const { return needs_o_; }
 
   // Takes the row, or returns false and leaves everything as it was.
-  bool Take(uint32_t head, uint32_t row, int64_t limit) {
-    if (limit <= static_cast<int64_t>(good_.first)) return false;
+  bool Take(uint32_t head, uint32_t row, int64_t limit, const GoodRows& good) {
+    if (limit <= static_cast<int64_t>(good.first)) return false;
+    const float slope2 = has_q_ ? AlibiSlope2(input_, head) : 0.0f;
+    const double sink2 = two_pass_ ? SinkLogit2(input_, head) : kNoSink;
+    if (!std::isfinite(slope2) || !(sink2 < -kNoSink)) return false;
     double lse2 = 0;
     if (has_lse_) {
       const double lse = LoadElement(input_.lse.At(row, head, 0), input_.lse.dtype);
@@ -126,7 +114,10 @@ class RowCollector {
     if (has_q_ && !LoadRow(input_.q, row, head, q)) return false;
     if (has_o_ && !LoadRow(input_.o, row, head, o)) return false;
     PushLse(lse2, batch_);
+    batch_.first.push_back(static_cast<int32_t>(FirstVisible(layer_, limit)));
     batch_.limit.push_back(static_cast<int32_t>(limit));
+    batch_.slope2.push_back(slope2);
+    batch_.sink2.push_back(sink2);
     batch_.query_head.push_back(head);
     batch_.tensor_row.push_back(row);
     ++batch_.rows;
@@ -136,7 +127,10 @@ class RowCollector {
   // Forgets the newest rows until `rows` are left.
   void DropTo(size_t rows) {
     batch_.rows = rows;
+    batch_.first.resize(rows);
     batch_.limit.resize(rows);
+    batch_.slope2.resize(rows);
+    batch_.sink2.resize(rows);
     batch_.lse2.resize(rows);
     batch_.lse2_low.resize(rows);
     batch_.query_head.resize(rows);
@@ -144,10 +138,12 @@ class RowCollector {
   }
 
  private:
+  static constexpr double kNoSink = -std::numeric_limits<double>::infinity();
+
+  const LayerRows& layer_;
   const AttentionInput& input_;
-  const GoodRows& good_;
   RowBatch& batch_;
-  const bool has_q_, has_lse_, has_o_, needs_o_;
+  const bool two_pass_, has_q_, has_lse_, has_o_, needs_o_;
 };
 
 }  // namespace
@@ -171,40 +167,39 @@ uint64_t RowBatch::LargestLimit() const {
   return largest == limit.end() ? 0 : static_cast<uint64_t>(*largest);
 }
 
-GoodRows FindGoodRows(const ScoreRequest& request, uint32_t kv_head) {
-  const LayerRows& layer = request.layer;
-  const bool keys = request.input.source != AttentionSource::kReady;
-  const bool values = ReadsValues(request.spec.scorer);
-  RowCursor key_rows(layer.k, layer.sequence, kv_head),
-      value_rows(layer.v, layer.sequence, kv_head);
-  const uint64_t tokens = layer.sequence.rows;
-  GoodRows good{tokens, tokens};
-  for (uint64_t p = 0; p < tokens; ++p) {
-    if (keys && !RowIsFinite(layer.k, key_rows.At(p))) continue;
-    if (values && !RowIsFinite(layer.v, value_rows.At(p))) continue;
-    if (good.first < tokens) {
-      good.second = p;
-      break;
-    }
-    good.first = p;
+bool RowBatch::SeesSome(size_t row, size_t count, uint64_t begin, uint64_t end) const {
+  bool some = false;
+  for (size_t r = row; r < row + count; ++r) {
+    some |= static_cast<uint64_t>(limit[r]) > begin && static_cast<uint64_t>(first[r]) < end;
   }
-  return good;
+  return some;
+}
+
+bool RowBatch::SeesAll(size_t row, size_t count, uint64_t begin, uint64_t end) const {
+  bool all = true;
+  for (size_t r = row; r < row + count; ++r) {
+    all &= static_cast<uint64_t>(limit[r]) >= end && static_cast<uint64_t>(first[r]) <= begin;
+  }
+  return all;
 }
 
 void GatherRows(const ScoreRequest& request, const Window& window, uint32_t kv_head,
-                const GoodRows& good, size_t begin, size_t end, size_t block_rows,
+                const GoodRowsOfWindow& good, size_t begin, size_t end, size_t block_rows,
                 RowBatch& batch) {
   batch.rows_per_vote = window.averaged ? window.group : 1;
-  RowCollector collector(request, good, end - begin, batch);
+  RowCollector collector(request, end - begin, batch);
   collector.DropTo(0);
   batch.segments.clear();
   const size_t head0 = kv_head * window.group;
+  const auto good_of = [&good](size_t row) -> const GoodRows& {
+    return good.size() == 1 ? good[0] : good[row];
+  };
   for (size_t n = begin; n < end; ++n) {
     const size_t head = window.averaged ? n % window.group : n / window.rows;
     const size_t row = window.averaged ? n / window.group : n % window.rows;
     const bool taken = collector.Take(static_cast<uint32_t>(head0 + head),
                                       static_cast<uint32_t>(window.first_row + row),
-                                      LimitOf(request, window, row));
+                                      LimitOf(request, window, row), good_of(row));
     if (window.averaged && !taken) {  // one head left out leaves the group out
       n = (n / window.group + 1) * window.group - 1;
       collector.DropTo(batch.rows / window.group * window.group);
@@ -219,8 +214,10 @@ void GatherRows(const ScoreRequest& request, const Window& window, uint32_t kv_h
 
   batch.drop_weight.resize(batch.votes());
   for (size_t vote = 0; vote < batch.votes(); ++vote) {
-    const uint64_t limit = static_cast<uint64_t>(batch.limit[vote * batch.rows_per_vote]);
-    batch.drop_weight[vote] = limit > good.second ? 1.0f : 0.0f;
+    const size_t first = vote * batch.rows_per_vote;
+    const GoodRows& seen = good_of(batch.tensor_row[first] - window.first_row);
+    const bool sees_two = static_cast<uint64_t>(batch.limit[first]) > seen.second;
+    batch.drop_weight[vote] = sees_two ? 1.0f : 0.0f;
   }
   batch.output_square.assign(batch.votes(), 0.0f);
   batch.statistics.dominant.assign(batch.rows, -1);

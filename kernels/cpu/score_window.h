@@ -24,14 +24,22 @@ struct Window {
 
 Window WindowOf(const ScoreRequest& request);
 
-// The first two rows of a KV head whose K (unless A is given) and V (if the scorer reads it) are
-// finite; the number of rows where there is no such row. A window row sees nothing exactly when its
-// limit does not reach `first`, and one token exactly when it reaches `first` but not `second`.
+// Rows that window row `row` may see by its place: [FirstVisible(limit), limit), in [0, N].
+int64_t LimitOf(const ScoreRequest& request, const Window& window, size_t row);
+int64_t FirstVisible(const LayerRows& layer, int64_t limit);
+
+// The first two rows that a window row may see by its own place, of those whose K (unless A is
+// given) and V (if the scorer reads it) are finite; the number of rows where there is no such row.
+// The window row sees nothing exactly when its limit does not reach `first`, and one token exactly
+// when it reaches `first` but not `second`.
 struct GoodRows {
   uint64_t first = 0, second = 0;
 };
 
-GoodRows FindGoodRows(const ScoreRequest& request, uint32_t kv_head);
+// Of every window row; one entry for all of them unless the layer is a sliding one.
+using GoodRowsOfWindow = std::vector<GoodRows>;
+
+GoodRowsOfWindow FindGoodRows(const ScoreRequest& request, const Window& window, uint32_t kv_head);
 
 // What a first pass found for the rows of a batch.
 struct RowStatistics {
@@ -58,9 +66,11 @@ struct RowBatch {
   size_t rows_per_vote = 1;  // 1; with PRE the size of the group
   AlignedFloats q;           // blocks of [rows][dk]; unused when A is given
   AlignedFloats o;           // blocks of [votes()][dv]; only when the scorer needs outputs
-  // Per row. Limits are clipped to [0, N]; lse2 + lse2_low is the log-sum-exp in base 2.
-  std::vector<int32_t> limit;
-  std::vector<float> lse2, lse2_low;
+  // Per row. It sees tokens [first, limit), clipped to [0, N]; lse2 + lse2_low is the log-sum-exp
+  // in base 2, slope2 the ALiBi slope (0: none) and sink2 the learned sink (-Inf: none) in base 2.
+  std::vector<int32_t> first, limit;
+  std::vector<float> lse2, lse2_low, slope2;
+  std::vector<double> sink2;
   std::vector<uint32_t> query_head, tensor_row;
   // Per vote: |o|^2, and 0 instead of 1 where exact deletion is undefined (one visible token).
   std::vector<float> output_square, drop_weight;
@@ -72,11 +82,16 @@ struct RowBatch {
   size_t votes() const { return rows / rows_per_vote; }
   // Tokens from here on are invisible to all rows.
   uint64_t LargestLimit() const;
+  // Whether rows [row, row + count), apart from bad tokens, see any of tokens [begin, end); all of
+  // them.
+  bool SeesSome(size_t row, size_t count, uint64_t begin, uint64_t end) const;
+  bool SeesAll(size_t row, size_t count, uint64_t begin, uint64_t end) const;
 };
 
 // Collects rows [begin, end) of the group's numbering.
 void GatherRows(const ScoreRequest& request, const Window& window, uint32_t kv_head,
-                const GoodRows& good, size_t begin, size_t end, size_t block_rows, RowBatch& batch);
+                const GoodRowsOfWindow& good, size_t begin, size_t end, size_t block_rows,
+                RowBatch& batch);
 
 // Takes over what a first pass has put into batch.statistics: log-sum-exps and, when there are any,
 // outputs of `elems` elements. Rows whose numbers overflowed are left out from now on.

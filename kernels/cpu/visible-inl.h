@@ -29,11 +29,13 @@ HWY_INLINE bool NumberTokens(uint64_t begin, const float* bad_keys, const float*
   return good;
 }
 
-// Mask of the kLanes tokens below the limit of a row.
-HWY_INLINE hn::Mask<D> Visible(const int32_t* tokens, int32_t limit) {
+// Mask of those of kLanes tokens that are in the range [first, limit) of a row.
+HWY_INLINE hn::Mask<D> Visible(const int32_t* tokens, int32_t first, int32_t limit) {
   const D d;
   const DI di;
-  return hn::RebindMask(d, hn::Lt(hn::Load(di, tokens), hn::Set(di, limit)));
+  const VI numbers = hn::Load(di, tokens);
+  const auto below = hn::Lt(numbers, hn::Set(di, limit));
+  return hn::RebindMask(d, hn::AndNot(hn::Lt(numbers, hn::Set(di, first)), below));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -18,6 +18,8 @@ struct PlanLayer {
   uint32_t index = 0;        // into the cache
   uint32_t layer_index = 0;  // of the model
   uint32_t q_heads = 0;
+  LayerKind kind = LayerKind::kFull;
+  bool movable = true;  // rows may change their place
   KvView k, v;
   std::vector<KvView> companions;
   const Rope* rope = nullptr;  // of the registered cache; null: no rotary part

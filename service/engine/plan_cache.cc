@@ -29,6 +29,8 @@ absl::StatusOr<PlanLayer> ResolveLayer(SessionMemory& memory, const LayerSpec& s
   PlanLayer layer;
   layer.layer_index = spec.layer_index;
   layer.q_heads = spec.q_heads;
+  layer.kind = spec.kind;
+  layer.movable = spec.movable();
   KVTRIAGE_ASSIGN_OR_RETURN(layer.k, Resolve(memory, spec.k, written, field, pins));
   KVTRIAGE_ASSIGN_OR_RETURN(layer.v, Resolve(memory, spec.v, written, field, pins));
   for (const ViewSpec& companion : spec.companions) {
@@ -105,6 +107,16 @@ absl::StatusOr<PlanCache> PlanLayers(SessionMemory& memory, uint64_t cache_id,
     cache.layers.push_back(std::move(layer));
   }
   return cache;
+}
+
+absl::Status CheckMovable(const PlanCache& cache, std::string_view field) {
+  for (const PlanLayer& layer : cache.layers) {
+    if (layer.movable) continue;
+    return Error(ErrorReason::kLayerNotMovable, field,
+                 "the engine derives this layer's mask or bias from the place of a row")
+        .Index(layer.index);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckSameGeometry(const PlanCache& from, const PlanCache& to) {

@@ -18,6 +18,9 @@ absl::StatusOr<PlanCache> PlanLayers(SessionMemory& memory, uint64_t cache_id,
                                      std::span<const uint32_t> indexes, bool written,
                                      std::string_view field, PinSet& pins);
 
+// LAYER_NOT_MOVABLE (index = layer) when a layer's rows may not change their place.
+absl::Status CheckMovable(const PlanCache& cache, std::string_view field);
+
 // Whether rows of `from` may be copied into `to`: same layers, KV heads, row encodings and
 // companions. GEOMETRY_INVALID (field "act.copy_to.cache_id", index = layer of the call).
 absl::Status CheckSameGeometry(const PlanCache& from, const PlanCache& to);

@@ -31,6 +31,10 @@ std::string_view SourceField(AttentionSource source) {
   return "inputs";
 }
 
+bool HasQueries(AttentionSource source) {
+  return source == AttentionSource::kQuery || source == AttentionSource::kQueryOutput;
+}
+
 std::string TensorField(AttentionSource source, std::string_view name) {
   return std::string(SourceField(source)) + "." + std::string(name);
 }
@@ -68,6 +72,22 @@ absl::Status CheckPresent(const CompressSpec& spec) {
   return need(in.source == AttentionSource::kColumnSums, in.sums, "sums");
 }
 
+// Slopes are for ALiBi layers, which cannot do without when logits are made here.
+absl::Status CheckAlibi(const CompressSpec& spec, const PlanCache& cache) {
+  const ScoreInputsSpec& in = spec.inputs;
+  const auto alibi =
+      std::find_if(cache.layers.begin(), cache.layers.end(),
+                   [](const PlanLayer& layer) { return layer.kind == LayerKind::kAlibi; });
+  if (alibi == cache.layers.end()) {
+    if (!in.alibi_slopes) return absl::OkStatus();
+    return Error(ErrorReason::kFieldInvalid, "inputs.alibi_slopes",
+                 "no layer of the call is ALiBi");
+  }
+  if (in.alibi_slopes || !HasQueries(in.source)) return absl::OkStatus();
+  return Error(ErrorReason::kFieldMissing, "inputs.alibi_slopes", "an ALiBi layer needs its slopes")
+      .Index(alibi->index);
+}
+
 // Which views the kernels will read elements of.
 absl::Status CheckReadable(const CompressSpec& spec, const PlanCache& cache) {
   const Scorer scorer = spec.policy.score.scorer;
@@ -85,7 +105,7 @@ absl::Status CheckReadable(const CompressSpec& spec, const PlanCache& cache) {
   return absl::OkStatus();
 }
 
-enum class Elements : uint8_t { kKey, kValue, kOne, kRows };
+enum class Elements : uint8_t { kKey, kValue, kOne, kRows, kHead };  // kHead: one row for all
 enum class Heads : uint8_t { kQuery, kKv, kOne };
 
 uint32_t HeadsOf(Heads heads, const PlanLayer& layer) {
@@ -122,8 +142,12 @@ class Input {
                                                             : 1;
       KVTRIAGE_RETURN_IF_ERROR(CheckExtent(field_, "elems", l, tensor.elems, elems));
     }
-    for (const PlanSequence& sequence : plan.sequences) {
-      KVTRIAGE_RETURN_IF_ERROR(CheckRows(tensor, *sequence.spec));
+    if (elements == Elements::kHead) {
+      KVTRIAGE_RETURN_IF_ERROR(CheckExtent(field_, "rows", 0, tensor.rows, 1));
+    } else {
+      for (const PlanSequence& sequence : plan.sequences) {
+        KVTRIAGE_RETURN_IF_ERROR(CheckRows(tensor, *sequence.spec));
+      }
     }
     KVTRIAGE_ASSIGN_OR_RETURN(tensor_, ResolveTensor(memory, tensor, field_, pins));
     return absl::OkStatus();
@@ -132,6 +156,7 @@ class Input {
   // The part of one sequence and layer.
   TensorView Cut(const SequenceSpec& sequence, size_t layer) const {
     if (!tensor_) return {};
+    if (elements_ == Elements::kHead) return tensor_.Layer(layer, 0, 1);
     TensorView view = tensor_.Layer(layer, sequence.rows_begin, sequence.rows_count);
     if (elements_ == Elements::kRows) view.elems = static_cast<uint32_t>(sequence.physical_len);
     return view;
@@ -160,7 +185,7 @@ class Input {
 };
 
 struct Inputs {
-  Input q, o, lse, a, z, sums;
+  Input q, o, lse, a, z, sums, sink_logits, alibi_slopes;
 };
 
 absl::Status ResolveAll(SessionMemory& memory, const ScoreInputsSpec& spec, CompressPlan& plan,
@@ -168,8 +193,9 @@ absl::Status ResolveAll(SessionMemory& memory, const ScoreInputsSpec& spec, Comp
   const auto resolve = [&](const std::optional<TensorSpec>& tensor, std::string_view name,
                            Heads heads, Elements elements, Input& input) -> absl::Status {
     if (!tensor) return absl::OkStatus();
-    return input.Resolve(memory, plan, *tensor, TensorField(spec.source, name), heads, elements,
-                         plan.pins);
+    std::string field = elements == Elements::kHead ? "inputs." + std::string(name)
+                                                    : TensorField(spec.source, name);
+    return input.Resolve(memory, plan, *tensor, std::move(field), heads, elements, plan.pins);
   };
   const Heads sums_heads = spec.sums_axis == HeadAxis::kQuery ? Heads::kQuery
                            : spec.sums_axis == HeadAxis::kKv  ? Heads::kKv
@@ -179,7 +205,11 @@ absl::Status ResolveAll(SessionMemory& memory, const ScoreInputsSpec& spec, Comp
   KVTRIAGE_RETURN_IF_ERROR(resolve(spec.lse, "lse", Heads::kQuery, Elements::kOne, inputs.lse));
   KVTRIAGE_RETURN_IF_ERROR(resolve(spec.a, "a", Heads::kQuery, Elements::kRows, inputs.a));
   KVTRIAGE_RETURN_IF_ERROR(resolve(spec.z, "z", Heads::kQuery, Elements::kRows, inputs.z));
-  return resolve(spec.sums, "sums", sums_heads, Elements::kRows, inputs.sums);
+  KVTRIAGE_RETURN_IF_ERROR(resolve(spec.sums, "sums", sums_heads, Elements::kRows, inputs.sums));
+  KVTRIAGE_RETURN_IF_ERROR(
+      resolve(spec.sink_logits, "sink_logits", Heads::kQuery, Elements::kHead, inputs.sink_logits));
+  return resolve(spec.alibi_slopes, "alibi_slopes", Heads::kQuery, Elements::kHead,
+                 inputs.alibi_slopes);
 }
 
 TriageLayer CutLayer(const CompressSpec& spec, const PlanLayer& layer, size_t index,
@@ -203,6 +233,11 @@ TriageLayer CutLayer(const CompressSpec& spec, const PlanLayer& layer, size_t in
   cut.input.sums = inputs.sums.Cut(rows, index);
   cut.input.sums_axis = spec.inputs.sums_axis;
   cut.input.row_limits = rows.row_limits;
+  cut.input.softcap = static_cast<float>(spec.inputs.logit_softcap);
+  cut.input.sink_logits = inputs.sink_logits.Cut(rows, index);
+  if (layer.kind == LayerKind::kAlibi) {
+    cut.input.alibi_slopes = inputs.alibi_slopes.Cut(rows, index);
+  }
   return cut;
 }
 
@@ -217,6 +252,7 @@ absl::Status CheckInputs(const CompressSpec& spec, const PlanCache& cache) {
     KVTRIAGE_RETURN_IF_ERROR(CheckSums(spec));
   }
   KVTRIAGE_RETURN_IF_ERROR(CheckPresent(spec));
+  KVTRIAGE_RETURN_IF_ERROR(CheckAlibi(spec, cache));
   return CheckReadable(spec, cache);
 }
 

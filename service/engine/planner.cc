@@ -35,6 +35,7 @@ absl::Status PlanDestination(SessionMemory& memory, const CompressSpec& spec, Co
         .Limit(layers);
   }
   KVTRIAGE_RETURN_IF_ERROR(CheckSameGeometry(plan.cache, plan.destination));
+  KVTRIAGE_RETURN_IF_ERROR(CheckMovable(plan.destination, kField));
   if (spec.act.destination_cache_id == spec.cache_id) return absl::OkStatus();
   return CheckApart(memory, plan.cache, plan.destination, plan.pins);
 }
@@ -55,6 +56,9 @@ absl::Status PlanCompress(SessionMemory& memory, const Ledger* ledger, const Com
       plan.cache, PlanLayers(memory, spec.cache_id, spec.layers, in_place, "cache_id", plan.pins));
   if (spec.act.kind == ActKind::kCopy) {
     KVTRIAGE_RETURN_IF_ERROR(PlanDestination(memory, spec, plan));
+  }
+  if (spec.act.kind != ActKind::kSelectOnly) {
+    KVTRIAGE_RETURN_IF_ERROR(CheckMovable(plan.cache, "act"));
   }
   KVTRIAGE_RETURN_IF_ERROR(CheckInputs(spec, plan.cache));
   plan.sequences.resize(spec.sequences.size());

@@ -18,13 +18,20 @@ struct ViewSpec {
   ViewLayout layout;
 };
 
+enum class LayerKind : uint8_t { kFull, kAlibi };
+
 struct LayerSpec {
+  LayerKind kind = LayerKind::kFull;
   uint32_t layer_index = 0;  // of the whole model
   uint32_t q_heads = 0;
   uint32_t kv_heads = 0;
   ViewSpec k, v;
   std::vector<ViewSpec> companions;  // move with the rows, never scored
   uint32_t rope_index = 0;           // 1-based index into CacheSpec::ropes; 0 = no rotary part
+  bool position_aware = false;       // kAlibi: the bias follows stored positions
+
+  // Whether rows may change their place: the engine must not derive a mask or a bias from it.
+  bool movable() const { return kind != LayerKind::kAlibi || position_aware; }
 };
 
 struct CacheSpec {

@@ -64,6 +64,8 @@ struct ScoreInputsSpec {
   AttentionSource source = AttentionSource::kNone;
   double softmax_scale = 0;
   std::optional<TensorSpec> q, o, lse, a, z, sums;
+  double logit_softcap = 0;                             // 0 = off
+  std::optional<TensorSpec> sink_logits, alibi_slopes;  // one number per layer and query head
   LseBase lse_base = LseBase::kE;
   HeadAxis sums_axis = HeadAxis::kQuery;
 };

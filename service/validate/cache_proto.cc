@@ -96,6 +96,17 @@ absl::Status ParseCompanions(const v1::LayerSpec& layer, uint32_t regions, Layer
   return absl::OkStatus();
 }
 
+absl::Status ParseKind(const v1::LayerSpec& layer, LayerSpec& spec) {
+  // MLA, sliding, chunked and recurrent layers.
+  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("kind", layer.kind(), v1::LayerKind_IsValid, {2, 3, 5, 6}));
+  if (layer.kind() == v1::LAYER_KIND_ALIBI) spec.kind = LayerKind::kAlibi;
+  spec.position_aware = layer.position_aware();
+  if (spec.position_aware && spec.kind != LayerKind::kAlibi) {
+    return Invalid("position_aware", "only for ALiBi layers");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LayerSpec> ParseLayer(const v1::LayerSpec& layer, uint32_t num_layers,
                                      uint32_t regions) {
   if (layer.layer_index() >= num_layers) {
@@ -103,10 +114,9 @@ absl::StatusOr<LayerSpec> ParseLayer(const v1::LayerSpec& layer, uint32_t num_la
         .Got(layer.layer_index())
         .Limit(num_layers);
   }
-  // MLA, sliding, ALiBi, chunked and recurrent layers.
-  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("kind", layer.kind(), v1::LayerKind_IsValid, {2, 3, 4, 5, 6}));
   KVTRIAGE_RETURN_IF_ERROR(CheckHeads(layer));
   LayerSpec spec;
+  KVTRIAGE_RETURN_IF_ERROR(ParseKind(layer, spec));
   spec.layer_index = layer.layer_index();
   spec.q_heads = layer.q_heads();
   spec.kv_heads = layer.kv_heads();

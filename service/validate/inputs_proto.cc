@@ -39,6 +39,32 @@ absl::Status ReadScale(double scale, ScoreInputsSpec& spec) {
   return absl::OkStatus();
 }
 
+// What the model does to logits, whatever the source.
+absl::Status ReadLogits(const v1::ScoreInputs& inputs, ScoreInputsSpec& spec) {
+  // A cap that is 0 in the kernels' float32 would mean no cap.
+  const double softcap = inputs.logit_softcap();
+  const auto narrow = static_cast<float>(softcap);
+  if (softcap != 0 && !(narrow > 0.0f && std::isfinite(narrow))) {
+    return Invalid("inputs.logit_softcap", "must be finite and not negative");
+  }
+  spec.logit_softcap = softcap;
+  const auto read = [](const std::string& field, bool present, const v1::Tensor& tensor,
+                       std::optional<TensorSpec>& out) -> absl::Status {
+    if (!present) return absl::OkStatus();
+    KVTRIAGE_RETURN_IF_ERROR(ReadTensor(field, true, tensor, out));
+    if (out->rows == 1 && out->elems == 1) return absl::OkStatus();
+    const bool rows = out->rows != 1;
+    return Error(ErrorReason::kGeometryInvalid, field + (rows ? ".rows" : ".elems"),
+                 "one number per query head")
+        .Got(rows ? out->rows : out->elems)
+        .Limit(1);
+  };
+  KVTRIAGE_RETURN_IF_ERROR(
+      read("inputs.sink_logits", inputs.has_sink_logits(), inputs.sink_logits(), spec.sink_logits));
+  return read("inputs.alibi_slopes", inputs.has_alibi_slopes(), inputs.alibi_slopes(),
+              spec.alibi_slopes);
+}
+
 absl::Status ReadQuery(const v1::ScoreInputs& inputs, ScoreInputsSpec& spec) {
   const v1::ScoreInputs::QueryWindow& query = inputs.query();
   spec.source = AttentionSource::kQuery;
@@ -131,6 +157,7 @@ absl::StatusOr<ScoreInputsSpec> ParseInputs(const v1::CompressRequest& request,
     KVTRIAGE_RETURN_IF_ERROR(ReadNoQueries("inputs", scorer));
     return spec;
   }
+  KVTRIAGE_RETURN_IF_ERROR(ReadLogits(inputs, spec));
   switch (inputs.source_case()) {
     case v1::ScoreInputs::kKeysOnly:
       KVTRIAGE_RETURN_IF_ERROR(ReadNoQueries("inputs.keys_only", scorer));

@@ -68,7 +68,20 @@ CaseInputs MakeCaseInputs(const CaseShape& s, uint64_t number,
   return in;
 }
 
-CaseAttention Attend(const CaseInputs& in, double scale) {
+CaseLogits LogitsOf(const nlohmann::json& file) {
+  CaseLogits logits;
+  if (!file.contains("logits")) return logits;
+  const nlohmann::json& from = file.at("logits");
+  logits.softcap = from.value("softcap", 0.0f);
+  // The product reads them as float32.
+  for (const float x : from.value("alibi_slopes", std::vector<float>()))
+    logits.alibi_slopes.push_back(x);
+  for (const float x : from.value("sink_logits", std::vector<float>()))
+    logits.sink_logits.push_back(x);
+  return logits;
+}
+
+CaseAttention Attend(const CaseInputs& in, double scale, const CaseLogits& logits) {
   const CaseShape& s = in.shape;
   const size_t pairs = size_t{s.q_heads} * s.window;
   CaseAttention out{std::vector<double>(pairs * s.rows), std::vector<double>(pairs * s.rows),
@@ -78,14 +91,25 @@ CaseAttention Attend(const CaseInputs& in, double scale) {
     const size_t limit = s.rows - s.window + pair % s.window + 1;
     const float* q = in.q.data() + pair * s.dk;
     double *a = out.a.data() + pair * s.rows, *z = out.z.data() + pair * s.rows;
-    double largest = -HUGE_VAL, sum = 0;
+    const size_t head = pair / s.window;
+    const double slope = logits.alibi_slopes.empty() ? 0 : logits.alibi_slopes[head];
+    const double sink = logits.sink_logits.empty() ? -HUGE_VAL : logits.sink_logits[head];
+    double largest = sink;
     for (size_t p = 0; p < limit; ++p) {
       const float* k = in.k.data() + (g * s.rows + p) * s.dk;
       for (uint32_t c = 0; c < s.dk; ++c) z[p] += double{q[c]} * k[c];
       z[p] *= scale;
-      largest = std::max(largest, z[p]);
+      a[p] = z[p];
+      if (logits.softcap > 0) {
+        const double bend = std::tanh(z[p] / logits.softcap);
+        a[p] = logits.softcap * bend;
+        z[p] *= 1 - bend * bend;
+      }
+      a[p] -= slope * static_cast<double>(limit - 1 - p);
+      largest = std::max(largest, a[p]);
     }
-    for (size_t p = 0; p < limit; ++p) sum += a[p] = std::exp(z[p] - largest);
+    double sum = std::exp(sink - largest);
+    for (size_t p = 0; p < limit; ++p) sum += a[p] = std::exp(a[p] - largest);
     out.lse[pair] = largest + std::log(sum);
     for (size_t p = 0; p < limit; ++p) {
       a[p] /= sum;

@@ -27,6 +27,14 @@ CaseShape ShapeOf(const nlohmann::json& shape);
 CaseInputs MakeCaseInputs(const CaseShape& shape, uint64_t number,
                           const std::vector<std::string>& knobs);
 
+// How logits are made, and what joins the softmax; one number per query head, or none.
+struct CaseLogits {
+  float softcap = 0;
+  std::vector<double> alibi_slopes, sink_logits;
+};
+
+CaseLogits LogitsOf(const nlohmann::json& file);
+
 // Causal softmax attention of the newest `window` rows.
 struct CaseAttention {
   std::vector<double> a, z;  // [q_heads, window, rows]; 0 where not visible
@@ -34,7 +42,7 @@ struct CaseAttention {
   std::vector<double> lse;   // [q_heads, window], natural
 };
 
-CaseAttention Attend(const CaseInputs& inputs, double scale);
+CaseAttention Attend(const CaseInputs& inputs, double scale, const CaseLogits& logits);
 
 }  // namespace kvtriage
 

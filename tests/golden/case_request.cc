@@ -44,6 +44,13 @@ AttentionInput CaseRequest::Input(const CaseLayer& layer, double scale, const st
   const CaseAttention& at = layer.attention;
   AttentionInput input;
   input.scale = static_cast<float>(scale);
+  input.softcap = layer.logits.softcap;
+  const auto per_head = [&](const std::vector<double>& numbers) {
+    return numbers.empty() ? TensorView{}
+                           : Keep(MakeTensor(numbers, s.q_heads, 1, 1, DType::kF32, odd));
+  };
+  input.alibi_slopes = per_head(layer.logits.alibi_slopes);
+  input.sink_logits = per_head(layer.logits.sink_logits);
   const bool given = source == "given" || source == "given2", base2 = source == "given2";
   if (source == "query" || given) {
     input.source = source == "query" ? AttentionSource::kQuery : AttentionSource::kQueryOutput;

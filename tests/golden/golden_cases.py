@@ -35,6 +35,10 @@ def compress_cases():
             case('drop-S', 125, 'S', dict(W16, scorer='drop'), .7),
             case('drop-X', 126, 'X', dict(W16, scorer='drop'), .7),
             case('drop-peak-S', 127, 'S', dict(W16, scorer='drop'), .7, knobs=['peak'])]
+    slopes = [2.0 ** -(h + 1) for h in range(SHAPES['S'][0])]
+    out += [case('obc-softcap-S', 122, 'S', joint, .7, measure=True, logits={'softcap': 5.0}),
+            case('obc-alibi-S', 123, 'S', joint, .7, measure=True, logits={'alibi_slopes': slopes}),
+            case('obc-learnedsink-S', 124, 'S', joint, .7, measure=True, logits={'sink_logits': [0.7] * SHAPES['S'][0]})]
     for number, pool, kernel in ((201, 'avg', 5), (202, 'avg', 7), (203, 'max', 5), (204, 'max', 7)):
         snap = dict(ref.BASE, rows=32, recent=32, pool=pool, kernel=kernel)
         out.append(case('snap-S-%s%d' % (pool, kernel), number, 'S', snap, .5, ties=pool == 'max'))

@@ -16,13 +16,24 @@ def round_to(kind, x):
             'bf16': ref.to_bf16}[kind](x).astype(float)
 
 
-def attention(x, scale, source):
-    """Attention of all supplied rows. 'query': from Q; 'given-T': from O rounded to T and LSE rounded to float32."""
-    at = ref.attend(x['Q'], x['K'], x['V'], scale=scale)
+def sinks(logits):
+    return np.float32(logits['sink_logits']).astype(float) if 'sink_logits' in logits else None
+
+
+def attention(x, scale, source, logits):
+    """Attention of all supplied rows. 'query': from Q; 'given-T': from O rounded to T and LSE rounded to float32.
+
+    `logits`: softcap, alibi_slopes and sink_logits (as float32 has them), each if the case has it.
+    """
+    rows, n = x['Q'].shape[1], x['K'].shape[1]
+    how = {'scale': scale, 'softcap': logits.get('softcap', 0.0)}
+    if 'alibi_slopes' in logits:
+        how['bias'] = ref.alibi_bias(np.float32(logits['alibi_slopes']), ref.row_limits(rows, n), n)
+    at = ref.attend(x['Q'], x['K'], x['V'], sink_logit=sinks(logits), **how)
     if source == 'query':
         return at
     o, lse = round_to(source.split('-')[1], at.O), at.lse.astype(np.float32)
-    return ref.attend_given(x['Q'], x['K'], x['V'], o, lse, scale=scale)
+    return ref.attend_given(x['Q'], x['K'], x['V'], o, lse, **how)
 
 
 def newest(at, rows):
@@ -98,7 +109,7 @@ def window_mass(at, kept, hk):
     return np.array(held).reshape(hk, -1).sum(1) / votes.reshape(hk, -1).sum(1)
 
 
-def quality(at, x, kept, protect):
+def quality(at, x, kept, protect, sink):
     """Numbers per KV head [Hk, 5] (mean and lowest mass, pooled and highest error, recall) and of the layer [6]."""
     hk, n, _ = x['K'].shape
     hq = at.A.shape[0]
@@ -111,7 +122,8 @@ def quality(at, x, kept, protect):
         for h in range(g * group, (g + 1) * group):
             a = at.A[h][:, kept[g]]
             m = a.sum(-1)
-            o = a @ x['V'][g][kept[g]] / np.where(m > 0, m, 1.0)[:, None]
+            stays = np.exp(sink[h] - at.lse[h]) if sink is not None else 0.0    # a learned sink is never evicted
+            o = a @ x['V'][g][kept[g]] / np.where(m > 0, m + stays, 1.0)[:, None]
             mass.append(m)
             off.append(np.linalg.norm(o - at.O[h], axis=-1))
             norm.append(np.linalg.norm(at.O[h], axis=-1))
@@ -128,11 +140,11 @@ def quality(at, x, kept, protect):
     return heads, np.array(layer), gap
 
 
-def answer(p, layers, scale, source, b, tol, measure):
+def answer(p, layers, scale, source, b, tol, measure, logits):
     """One answer (scores, sets, masses, quality) of a case; `layers` is [(inputs, layer index)]."""
     scores, windows, whole = [], [], []
     for x, layer in layers:
-        at = None if p['scorer'] in NO_QUERIES else attention(x, scale, source)
+        at = None if p['scorer'] in NO_QUERIES else attention(x, scale, source, logits)
         whole.append(at)
         windows.append(None if at is None else newest(at, window_rows(p, x)))
         n = x['K'].shape[1]
@@ -146,7 +158,8 @@ def answer(p, layers, scale, source, b, tol, measure):
     if windows[0] is not None:
         out['window_mass'] = settle_share([window_mass(w, lists_of(l), hk) for l, w in enumerate(windows)])
     if measure:
-        out['head_quality'], out['layer_quality'], oracle_gap = quality(whole[0], layers[0][0], kept, picked['protect'])
+        out['head_quality'], out['layer_quality'], oracle_gap = quality(
+            whole[0], layers[0][0], kept, picked['protect'], sinks(logits))
         out['gap'] = min(out['gap'], oracle_gap)
     return out
 

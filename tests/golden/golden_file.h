@@ -16,6 +16,7 @@ class GoldenFile {
   // `id` is the name without extension.
   explicit GoldenFile(const std::string& id);
 
+  const nlohmann::json& head() const { return head_; }
   const nlohmann::json& operator[](const char* field) const { return head_.at(field); }
 
   // Array number `blob`.

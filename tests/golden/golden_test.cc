@@ -35,8 +35,10 @@ class Golden
     const std::vector<std::string> knobs = file_["knobs"];
     for (uint64_t l = 0; l < file_["layers"]; ++l) {
       CaseLayer layer{
-          MakeCaseInputs(shape_, file_["case_number"].get<uint64_t>() + 1000 * l, knobs), {}};
-      layer.attention = Attend(layer.inputs, file_["scale"]);
+          MakeCaseInputs(shape_, file_["case_number"].get<uint64_t>() + 1000 * l, knobs),
+          LogitsOf(file_.head()),
+          {}};
+      layer.attention = Attend(layer.inputs, file_["scale"], layer.logits);
       layers_.push_back(std::move(layer));
     }
     window_ = policy_.window.all ? shape_.rows

@@ -28,7 +28,7 @@ def answers_of(c, layers, scale, b):
     p = c['policy']
     given = ['given-' + t for t in TYPES]
     def make(source):
-        return answer(p, layers, scale, source, b, 0.0 if c['ties'] else GAP, c['measure'])
+        return answer(p, layers, scale, source, b, 0.0 if c['ties'] else GAP, c['measure'], c.get('logits', {}))
     if p['scorer'] in NO_QUERIES:
         return [(['none'], make('query'))]
     if p['scorer'] in NEEDS_OUTPUTS or c['measure']:
@@ -65,6 +65,7 @@ def write_compress(c, folder):
     number, scale, b, answers = solve(c, ref.budget(n, ratio=c['ratio']))
     f = GoldenFile(c['id'])
     queries = p['scorer'] not in NO_QUERIES
+    more = {'logits': c['logits']} if 'logits' in c else {}
     f.write(folder, {
         'operation': 'compress', 'case_number': number, 'knobs': c['knobs'], 'layers': c['layers'],
         'first_layer': c.get('first_layer', 0), 'scale': scale, 'input_types': TYPES,
@@ -77,7 +78,7 @@ def write_compress(c, folder):
                    'kept_ratio': None if c.get('cut_a_tie') else c['ratio'],
                    'kept_tokens': b if c.get('cut_a_tie') else None, 'random_key': p.get('random_key', 0)},
         'budget': b, 'score_tolerance': SCORE_TOLERANCE, 'quality_tolerance': 1e-5,
-        'answers': [store(f, sources, a, c['ties']) for sources, a in answers]})
+        'answers': [store(f, sources, a, c['ties']) for sources, a in answers], **more})
 
 
 def hkvd_answer(f, diff, n, suffix, amount):

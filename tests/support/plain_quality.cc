@@ -43,9 +43,15 @@ std::vector<PlainRowQuality> PlainRows(const QualityRequest& request) {
               a(static_cast<uint64_t>(p)) * Value(layer, h / group, static_cast<uint64_t>(p), k);
         }
       }
+      double sink = 0;
+      if (request.input.sink_logits && ready) sink = std::max(0.0, 1 - quality.total);
+      if (request.input.sink_logits && !ready) {
+        const TensorView& sinks = request.input.sink_logits;
+        sink = std::exp(LoadElement(sinks.At(0, h, 0), sinks.dtype) - x.lse[row]);
+      }
       for (uint32_t k = 0; k < dv; ++k) {
         const double o = truth.o[row * dv + k];
-        const double error = (quality.mass > 0 ? kept[k] / quality.mass : 0) - o;
+        const double error = (quality.mass > 0 ? kept[k] / (quality.mass + sink) : 0) - o;
         quality.error_square += error * error;
         quality.output_square += o * o;
       }
@@ -69,7 +75,8 @@ QualityResult PlainQuality(const QualityRequest& request) {
     head.error_squares += row.error_square;
     head.output_squares += row.output_square;
     ++head.usable_rows;
-    const bool sums_to_one = row.total >= 0.9 && row.total <= 1.1;
+    const double least = request.input.sink_logits ? 0.0 : 0.9;
+    const bool sums_to_one = row.total >= least && row.total <= 1.1;
     if (request.input.source == AttentionSource::kQueryOutput && !sums_to_one) {
       result.lse_suspect = true;
     }

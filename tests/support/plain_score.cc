@@ -261,10 +261,13 @@ PlainAttention PlainAttend(const LayerRows& layer, const AttentionInput& input, 
     for (uint32_t i = 0; i < x.rows; ++i) {
       const size_t row = x.Row(h, i);
       const uint32_t t = supplied - x.rows + i;
-      const int64_t limit = input.row_limits.empty() ? int64_t{x.tokens} - x.rows + i + 1
-                                                     : int64_t{input.row_limits[t]};
+      const int64_t limit = input.row_limits.empty()
+                                ? int64_t{x.tokens} - x.rows + i + 1
+                                : std::min<int64_t>(input.row_limits[t], x.tokens);
+      const int64_t first = layer.sliding_window == 0 ? 0 : limit - layer.sliding_window;
       std::vector<uint32_t> seen;
       for (uint32_t p = 0; p < x.tokens && p < limit; ++p) {
+        if (p < first) continue;
         if (good[size_t{g} * x.tokens + p] != 0) seen.push_back(p);
       }
       bool usable =
@@ -274,9 +277,14 @@ PlainAttention PlainAttend(const LayerRows& layer, const AttentionInput& input, 
         x.lse[row] = input.lse_base == LseBase::k2 ? lse * std::log(2.0) : lse;
         usable = usable && std::isfinite(lse);
       }
+      const bool alibi = !ready && input.alibi_slopes, sink = !ready && !given && input.sink_logits;
+      const double slope = alibi ? Element(input.alibi_slopes, 0, h, 0) : 0;
+      const double sink_logit = sink ? Element(input.sink_logits, 0, h, 0) : -kInf;
+      usable = usable && std::isfinite(slope) && sink_logit < kInf;
       if (!usable) continue;
       x.usable[row] = 1;
-      double top = -kInf, sum = 0;
+      std::vector<double> logits(x.tokens);
+      double top = sink_logit;
       for (const uint32_t p : seen) {
         double& z = x.z[row * x.tokens + p];
         x.visible[row * x.tokens + p] = 1;
@@ -288,13 +296,21 @@ PlainAttention PlainAttend(const LayerRows& layer, const AttentionInput& input, 
           z += Element(input.q, t, h, k) * Element(layer.k, layer.sequence, g, p, k);
         }
         z *= input.scale;
-        top = std::max(top, z);
+        logits[p] = z;
+        if (input.softcap > 0) {
+          const double bend = std::tanh(z / input.softcap);
+          logits[p] = input.softcap * bend;
+          z *= 1 - bend * bend;
+        }
+        logits[p] += slope * (static_cast<double>(p) - static_cast<double>(limit - 1));
+        top = std::max(top, logits[p]);
       }
-      for (const uint32_t p : seen) sum += std::exp(x.z[row * x.tokens + p] - top);
+      double sum = std::exp(sink_logit - top);
+      for (const uint32_t p : seen) sum += std::exp(logits[p] - top);
       if (!given && !ready) x.lse[row] = top + std::log(sum);
       for (const uint32_t p : seen) {
         double& a = x.a[row * x.tokens + p];
-        a = ready ? Element(input.a, t, h, p) : std::exp(x.z[row * x.tokens + p] - x.lse[row]);
+        a = ready ? Element(input.a, t, h, p) : std::exp(logits[p] - x.lse[row]);
         for (uint32_t k = 0; k < x.dv && !has_o; ++k) {
           x.o[row * x.dv + k] += a * Element(layer.v, layer.sequence, g, p, k);
         }

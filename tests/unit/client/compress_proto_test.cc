@@ -53,6 +53,21 @@ TEST(CompressProto, SendsWhatTheRequestSays) {
   EXPECT_EQ(sent.output().format(), v1::KEPT_FORMAT_INDICES);
 }
 
+TEST(CompressProto, SendsWhatTheModelDoesToLogits) {
+  CompressRequest request = Request();
+  v1::ScoreInputs sent = ToProto(request, 0, MemoryIds()).inputs();
+  EXPECT_EQ(sent.logit_softcap(), 0);
+  EXPECT_FALSE(sent.has_sink_logits() || sent.has_alibi_slopes());
+  request.inputs.logit_softcap = 50;
+  request.inputs.sink_logits = DenseTensor({}, 64, DType::kF32, 2, 1, 8, 1);
+  request.inputs.alibi_slopes = DenseTensor({}, 128, DType::kBF16, 2, 1, 8, 1);
+  sent = ToProto(request, 0, MemoryIds()).inputs();
+  EXPECT_EQ(sent.logit_softcap(), 50);
+  EXPECT_EQ(sent.sink_logits().offset(), 64u);
+  EXPECT_EQ(sent.alibi_slopes().heads(), 8u);
+  EXPECT_EQ(sent.alibi_slopes().dtype(), v1::DTYPE_BF16);
+}
+
 TEST(CompressProto, APolicyByNameAloneSendsNoParts) {
   CompressRequest request = Request();
   request.policy.parts = {};

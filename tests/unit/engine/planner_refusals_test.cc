@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <ostream>
+#include <utility>
 
 #include "tests/unit/engine/worker_cache.h"
 
@@ -68,6 +69,23 @@ void UseCopy(Scene& s, uint64_t cache_id) {
   ActCopy(s.spec, cache_id);
   s.spec.sequences[0].destination = {8, 9, 10};
   s.spec.sequences[1].destination = {11, 12, 13};
+}
+
+// The scene's cache described once more, with ALiBi layers.
+void UseAlibi(Scene& s, bool position_aware) {
+  CacheSpec alibi = s.cache.spec();
+  for (LayerSpec& layer : alibi.layers) {
+    layer.kind = LayerKind::kAlibi;
+    layer.position_aware = position_aware;
+  }
+  s.spec.cache_id = RegisterCache(s.session, alibi);
+}
+
+// One number per layer and query head.
+TensorSpec PerHead(const Scene& s) {
+  TensorSpec numbers = SumsAt(s.cache, s.cache.lent().region_id());
+  numbers.rows = numbers.elems = 1;
+  return numbers;
 }
 
 const Case kCases[] = {
@@ -240,6 +258,44 @@ const Case kCases[] = {
      "geometry_invalid", "inputs.query.q.elems", 0, 5, 4},
     {"queries missing", [](Scene& s) { UseQueries(s), s.spec.inputs.q.reset(); }, "field_missing",
      "inputs.query.q"},
+    {"ALiBi without slopes", [](Scene& s) { UseQueries(s), UseAlibi(s, true); }, "field_missing",
+     "inputs.alibi_slopes", 0},
+    {"slopes without an ALiBi layer",
+     [](Scene& s) { UseQueries(s), s.spec.inputs.alibi_slopes = PerHead(s); }, "field_invalid",
+     "inputs.alibi_slopes"},
+    {"slopes of too few heads",
+     [](Scene& s) {
+       UseQueries(s), UseAlibi(s, true);
+       s.spec.inputs.alibi_slopes = PerHead(s);
+       s.spec.inputs.alibi_slopes->heads = 2;
+     },
+     "geometry_invalid", "inputs.alibi_slopes.heads", 0, 2, 4},
+    {"sinks of one layer",
+     [](Scene& s) {
+       UseQueries(s);
+       s.spec.inputs.sink_logits = PerHead(s);
+       s.spec.inputs.sink_logits->layers = 1;
+     },
+     "geometry_invalid", "inputs.sink_logits.layers", 0, 1, 2},
+    {"sinks behind their region",
+     [](Scene& s) {
+       UseQueries(s);
+       s.spec.inputs.sink_logits = PerHead(s);
+       s.spec.inputs.sink_logits->offset = s.cache.lent().bytes() - 4;
+     },
+     "range_out_of_region", "inputs.sink_logits"},
+    // layers whose rows keep their place
+    {"in place, bias by the row's place", [](Scene& s) { UseAlibi(s, false); }, "layer_not_movable",
+     "act", 0},
+    {"copy of rows with a bias by place",
+     [](Scene& s) { UseAlibi(s, false), UseCopy(s, s.other.id()); }, "layer_not_movable", "act", 0},
+    {"copy to rows with a bias by place",
+     [](Scene& s) {
+       const uint64_t from = s.spec.cache_id;
+       UseAlibi(s, false);
+       UseCopy(s, std::exchange(s.spec.cache_id, from));
+     },
+     "layer_not_movable", "act.copy_to.cache_id", 0},
     // ledger
     {"no such ledger slot",
      [](Scene& s) { s.spec.act.ledger_slot = 4; },

@@ -95,6 +95,68 @@ TEST(MeasureTest, EveryTarget) {
   }
 }
 
+TEST(MeasureTest, CapsSlopesSinksAndSlidingWindows) {
+  ScoreProblem problem({.q_heads = 4, .kv_heads = 2, .tokens = 230, .rows = 40, .dk = 16, .dv = 24},
+                       57);
+  const auto kept = RandomKept(2, 230, 5);
+  const auto expect_plain = [&](const char* what) {
+    for (const AttentionSource source : kSources) {
+      SCOPED_TRACE(testing::Message() << what << ", source " << int(source));
+      const QualityRequest request = MakeRequest(problem, source, kept);
+      const QualityResult plain = PlainQuality(request);
+      ForEachTarget([&] { ExpectNear(Measure(request), plain); });
+    }
+  };
+  problem.set_softcap(2);
+  expect_plain("softcap");
+  problem.set_alibi_slopes({0.5, 0.25, 0.125, 0.01});
+  expect_plain("softcap and slopes");
+  problem.set_softcap(0);
+  expect_plain("slopes");
+  problem.set_sink_logits({-std::numeric_limits<double>::infinity(), 0.7, 2, 5});
+  expect_plain("slopes and sinks");
+  problem.set_alibi_slopes({});
+  problem.set_sliding_window(33);
+  expect_plain("sinks and a sliding window");
+}
+
+// A sink stays where rows go: with all rows kept nothing is lost.
+TEST(MeasureTest, ALearnedSinkIsNoError) {
+  ScoreProblem problem({.q_heads = 2, .kv_heads = 1, .tokens = 50, .rows = 4, .dk = 16, .dv = 8},
+                       59);
+  std::vector<std::vector<int32_t>> kept(1, std::vector<int32_t>(50));
+  std::iota(kept[0].begin(), kept[0].end(), 0);
+  problem.set_sink_logits({3, 3});
+  for (const AttentionSource source : kSources) {
+    const QualityResult result = Measure(MakeRequest(problem, source, kept));
+    EXPECT_LT(result.heads[0].mass_mean, 0.9);
+    EXPECT_LT(result.heads[0].error_high, 1e-5);
+  }
+}
+
+// Rows of A add up to what the sink leaves over, which no one but the model knows.
+TEST(MeasureTest, WithALearnedSinkOnlyTooMuchIsSuspect) {
+  ScoreProblem problem({.q_heads = 2, .kv_heads = 1, .tokens = 50, .rows = 4, .dk = 16, .dv = 8},
+                       58);
+  const auto kept = RandomKept(1, 50, 6);
+  problem.set_sink_logits({8, 8});
+  QualityRequest request = MakeRequest(problem, AttentionSource::kQueryOutput, kept);
+  EXPECT_FALSE(Measure(request).lse_suspect);
+  request.input.sink_logits = {};
+  EXPECT_TRUE(Measure(request).lse_suspect);
+  problem.set_sink_logits({});
+  request = MakeRequest(problem, AttentionSource::kQueryOutput, kept);
+  const DenseTensor sinks = MakeTensor(std::vector<double>{8, 8}, 2, 1, 1, DType::kF32, true);
+  request.input.sink_logits = sinks.view;
+  EXPECT_FALSE(Measure(request).lse_suspect);
+  // Far too much weight.
+  for (std::byte* at = problem.lse_tensor.bytes.data();
+       at < problem.lse_tensor.bytes.data() + problem.lse_tensor.bytes.size(); at += 4) {
+    StoreElement(at, DType::kF32, -20.0f);
+  }
+  EXPECT_TRUE(Measure(request).lse_suspect);
+}
+
 TEST(MeasureTest, ThreadsDoNotChangeABit) {
   ScoreProblem problem({.q_heads = 8, .kv_heads = 2, .tokens = 500, .rows = 64, .dk = 16, .dv = 16},
                        56);

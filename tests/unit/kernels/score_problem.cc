@@ -102,14 +102,30 @@ void ScoreProblem::SetTensors(DType type, bool rows_first) {
   rows_first_ = rows_first;
 }
 
+LayerRows ScoreProblem::layer() const {
+  LayerRows layer = layer_;
+  layer.sliding_window = sliding_window_;
+  return layer;
+}
+
+void ScoreProblem::SetLogits(AttentionInput& input) const {
+  input.softcap = softcap_;
+  if (!sinks_.empty()) input.sink_logits = sink_tensor.view;
+  if (!slopes_.empty()) input.alibi_slopes = slope_tensor.view;
+}
+
 void ScoreProblem::MakeTensors(bool reads_values) {
+  sink_tensor = MakeTensor(sinks_, static_cast<uint32_t>(sinks_.size()), 1, 1, DType::kF32, true);
+  slope_tensor =
+      MakeTensor(slopes_, static_cast<uint32_t>(slopes_.size()), 1, 1, DType::kF32, true);
   q_tensor = MakeTensor(q_, shape_.q_heads, shape_.rows, shape_.dk, tensor_type_, rows_first_);
   AttentionInput input;
   input.source = AttentionSource::kQuery;
   input.scale = scale_;
   input.q = q_tensor.view;
   input.row_limits = limits_;
-  const PlainAttention x = PlainAttend(layer_, input, shape_.rows, reads_values);
+  SetLogits(input);
+  const PlainAttention x = PlainAttend(layer(), input, shape_.rows, reads_values);
   // Rows that cannot see anything still have a place in the tensors.
   const auto widen = [&](const std::vector<double>& from, size_t elems, double rest) {
     std::vector<double> all(size_t{shape_.q_heads} * shape_.rows * elems, rest);
@@ -140,7 +156,7 @@ void ScoreProblem::MakeTensors(bool reads_values) {
 ScoreRequest ScoreProblem::Request(AttentionSource source, const ScoreSpec& spec) {
   MakeTensors(ReadsValues(spec.scorer));
   ScoreRequest request;
-  request.layer = layer_;
+  request.layer = layer();
   request.window = shape_.rows;
   request.pool_end = shape_.tokens;
   request.spec = spec;
@@ -148,6 +164,7 @@ ScoreRequest ScoreProblem::Request(AttentionSource source, const ScoreSpec& spec
   input.source = source;
   input.scale = scale_;
   input.row_limits = limits_;
+  SetLogits(input);
   if (source == AttentionSource::kQuery || source == AttentionSource::kQueryOutput) {
     input.q = q_tensor.view;
   }

@@ -43,19 +43,29 @@ class ScoreProblem {
   float scale() const { return scale_; }
   void set_scale(float scale) { scale_ = scale; }
   void set_row_limits(std::vector<int32_t> limits) { limits_ = std::move(limits); }
-  LayerRows layer() const { return layer_; }
+  // How logits are made from now on; one number per query head, empty: none.
+  void set_softcap(float softcap) { softcap_ = softcap; }
+  void set_sink_logits(std::vector<double> sinks) { sinks_ = std::move(sinks); }
+  void set_alibi_slopes(std::vector<double> slopes) { slopes_ = std::move(slopes); }
+  void set_sliding_window(uint32_t rows) { sliding_window_ = rows; }
+  LayerRows layer() const;
 
   // Tensors of the last request, [rows][heads][elems] or [heads][rows][elems].
   DenseTensor q_tensor, o_tensor, lse_tensor, a_tensor, z_tensor, sums_tensor;
+  DenseTensor sink_tensor, slope_tensor;
 
  private:
   void MakeTensors(bool reads_values);
+  void SetLogits(AttentionInput& input) const;
 
   ProblemShape shape_;
   std::vector<double> q_;
   std::vector<float> k_, v_;
   float scale_;
   std::vector<int32_t> limits_;
+  float softcap_ = 0;
+  std::vector<double> sinks_, slopes_;
+  uint32_t sliding_window_ = 0;
   DType tensor_type_ = DType::kF32;
   bool rows_first_ = true;
   std::unique_ptr<PlacedCache> cache_;

@@ -66,6 +66,20 @@ TEST(ParseRegister, GivesThePlainValues) {
   EXPECT_EQ(layer.companions[0].layout.row_bytes(), 4u);
 }
 
+TEST(ParseRegister, TellsWhichAlibiLayersMayMove) {
+  Request request = ValidRegister();
+  for (v1::LayerSpec& layer : *Cache(request).mutable_layers()) {
+    layer.set_kind(v1::LAYER_KIND_ALIBI);
+  }
+  Layer(request).set_position_aware(true);
+  const auto spec = ParseRegister(request, Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const std::vector<LayerSpec>& layers = spec->caches[0].spec.layers;
+  EXPECT_EQ(layers[0].kind, LayerKind::kAlibi);
+  EXPECT_FALSE(layers[0].movable());
+  EXPECT_TRUE(layers[1].movable());
+}
+
 TEST(RegisterRefusals, Regions) {
   ExpectRows({
       {"no header", [](Request& r) { r.clear_header(); }, kInvalid, Reason::kFieldMissing,
@@ -134,6 +148,8 @@ TEST(RegisterRefusals, Layers) {
        "caches[0].spec.layers[1].kind"},
       {"sliding", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(3)); },
        kUnimplemented, Reason::kUnsupported, "caches[0].spec.layers[1].kind"},
+      {"position aware, not ALiBi", [](Request& r) { Layer(r).set_position_aware(true); }, kInvalid,
+       Reason::kFieldInvalid, "caches[0].spec.layers[1].position_aware"},
       {"recurrent", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(6)); },
        kUnimplemented, Reason::kUnsupported, "caches[0].spec.layers[1].kind"},
       {"unknown kind", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(7)); },

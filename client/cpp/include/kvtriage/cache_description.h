@@ -100,17 +100,22 @@ struct RopeSpec {
   double attention_factor = 0;           // YaRN: multiplies queries from before RoPE only; 0 = 1
   std::vector<uint32_t> mrope_sections;  // three that add up to rotary_dim/2, or none
 };
+enum class LayerKind { kFull = 1, kAlibi = 4 };
 
 struct LayerSpec {
+  LayerKind kind = LayerKind::kFull;
   uint32_t layer_index = 0;  // of the whole model
   uint32_t q_heads = 0;      // a multiple of kv_heads
   uint32_t kv_heads = 0;
   ViewSpec k, v;
   std::vector<ViewSpec> companions;  // opaque side tables that move with the rows, at most 4
   uint32_t rope_index = 0;           // 1-based index into CacheSpec::ropes; 0: no rotary part
+  // kAlibi: the engine's bias uses stored positions, not the row index. Else its rows are selected,
+  // never moved.
+  bool position_aware = false;
 };
 
-// One group of layers that share a block table. Full attention.
+// One group of layers that share a block table.
 struct CacheSpec {
   std::vector<LayerSpec> layers;
   std::vector<RopeSpec> ropes;  // at most 8; needed by whatever rotates

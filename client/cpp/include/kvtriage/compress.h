@@ -75,6 +75,10 @@ struct ColumnSums {  // one row per sequence; elem axis: cached row
 struct ScoreInputs {
   std::variant<KeysOnly, QueryWindow, QueryOutput, ReadyAttention, ColumnSums> source;
   double softmax_scale = 0;  // required with Q
+  double logit_softcap = 0;  // c of a model that caps logits as c * tanh(z / c); 0: off
+  // One number per layer of the call and query head: [layers, 1, heads, 1]. Learned sinks join the
+  // softmax of Q alone; slopes are required with Q on ALiBi layers.
+  std::optional<TensorSpec> sink_logits, alibi_slopes;
 };
 
 struct SelectOnly {};

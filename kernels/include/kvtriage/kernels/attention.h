@@ -31,9 +31,16 @@ enum class HeadAxis : uint8_t {
 struct AttentionInput {
   AttentionSource source = AttentionSource::kNone;
   float scale = 1.0f;  // softmax scale, finite and > 0; used with Q
-  TensorView q;        // [rows, Hq, dk], after RoPE
-  TensorView o;        // [rows, Hq, dv]
-  TensorView lse;      // [rows, Hq, 1]
+  // Used with Q too. The raw logit z0 = scale * q.k enters the softmax as c * tanh(z0 / c), and the
+  // key term as z0 * (1 - tanh(z0 / c)^2): the first-order effect of removing a key under the cap.
+  float softcap = 0.0f;     // c, finite; 0 = off
+  TensorView alibi_slopes;  // [1, Hq, 1]: slope * (p - (limit[i] - 1)) joins the softmax's logit
+  // [1, Hq, 1], natural logits of a learned sink: e^sink joins the softmax of every row (kQuery). A
+  // given LSE contains it already; there it only says that rows of A add up to less than 1.
+  TensorView sink_logits;
+  TensorView q;    // [rows, Hq, dk], after RoPE
+  TensorView o;    // [rows, Hq, dv]
+  TensorView lse;  // [rows, Hq, 1]
   LseBase lse_base = LseBase::kE;
   TensorView a, z;  // [rows, Hq, N]
   TensorView sums;  // [1, Hq | Hk | 1, N]
@@ -49,6 +56,8 @@ struct LayerRows {
   KvView v;  // base is null when nothing reads V
   SequenceRows sequence;
   uint32_t q_heads = 0;  // a multiple of k.layout.heads
+  // > 0: window row i sees no row before limit[i] - sliding_window.
+  uint32_t sliding_window = 0;
 };
 
 }  // namespace kvtriage

@@ -1,7 +1,8 @@
 // How good a kept set is, on given query rows. Per query head h and row i with kept set K of its KV
 // head:
 //   mass  = sum_{p in K} A_ip
-//   O^    = sum_{p in K} A_ip v_p / mass                  (0 if mass = 0)
+//   O^    = sum_{p in K} A_ip v_p / (mass + sink)         (0 if mass = 0): the attention output over
+//           the kept rows; sink = what a declared learned sink holds of the row, else 0
 //   error = |O^ - o| / max(|o|, 1e-12)
 //   pooled error of a set of rows = sqrt( sum |O^ - o|^2 / max(sum |o|^2, 1e-24) )
 #ifndef KVTRIAGE_KERNELS_QUALITY_H_
@@ -35,8 +36,8 @@ struct HeadQuality {         // one KV head, over the group's query heads and ro
 
 struct QualityResult {
   std::vector<HeadQuality> heads;
-  // A row's A over all rows it sees added up to less than 0.9 or more than 1.1: the given LSE does
-  // not belong to these inputs (wrong base, scale or rows).
+  // A row's A over all rows it sees added up to less than 0.9 (unless a learned sink is declared)
+  // or more than 1.1: the given LSE does not belong to these inputs (wrong base, scale or rows).
   bool lse_suspect = false;
 };
 

@@ -1,8 +1,9 @@
 // Importance of every cached row, per KV head.
 //
 // Notation (one sequence, one layer): query head h reads KV head g = h / (Hq/Hk); window row i sees
-// cached row p when p < limit[i]; z = scale * q.k, A = exp(z - lse) where visible, else 0; o = sum
-// A v.
+// cached row p when p < limit[i] (and not before the sliding window); z = scale * q.k, A = exp(z -
+// lse) where visible, else 0; o = sum A v. Softcap, ALiBi and learned sinks change z, A and lse as
+// attention.h says.
 //
 //   kAttention  S_h[p] = sum_i A_ip                                 (H2O, SnapKV, TOVA)
 //   kObc*,kDrop S_h[p] = sum_i A_ip^2 * | alpha v_p + beta_ip (v_p - o_i) |^2
@@ -21,9 +22,9 @@
 // tile, lane, thread count, neighbour or repeat within one build and backend; rows with equal K, V
 // and visibility get equal scores. A row with a non-finite element of K (or of V, when the scorer
 // reads V) is bad: invisible, its score is NaN, and it changes no other score. A window row of a
-// query head with a non-finite query or (given) O element, a non-finite LSE, or that sees nothing,
-// is left out. Rows past N, padding before first_slot and query rows outside the window are never
-// read.
+// query head with a non-finite query or (given) O element, a non-finite LSE, slope or sink, or that
+// sees nothing, is left out. Rows past N, padding before first_slot and query rows outside the
+// window are never read.
 #ifndef KVTRIAGE_KERNELS_SCORE_H_
 #define KVTRIAGE_KERNELS_SCORE_H_
 
