@@ -12,7 +12,6 @@
 #include "client/cpp/settle.h"
 
 namespace kvtriage::client {
-namespace {
 
 std::vector<uint32_t> HeadsOf(const CacheSpec& cache, const std::vector<int32_t>& layers) {
   std::vector<uint32_t> heads;
@@ -25,6 +24,8 @@ std::vector<uint32_t> HeadsOf(const CacheSpec& cache, const std::vector<int32_t>
   }
   return heads;
 }
+
+namespace {
 
 class CompressCall {
  public:

@@ -2,6 +2,9 @@
 #ifndef KVTRIAGE_CLIENT_CPP_COMPRESS_CALL_H_
 #define KVTRIAGE_CLIENT_CPP_COMPRESS_CALL_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "client/cpp/link.h"
 #include "kvtriage/compress.h"
 #include "kvtriage/session.h"
@@ -12,6 +15,9 @@ namespace kvtriage::client {
 // ticket.
 CompressOutcome RunCompress(Link& link, const CacheSpec& cache, const CompressRequest& request,
                             const CallOptions& options, absl::Duration settle);
+
+// KV heads of each layer of a call; 0 for a layer that the cache does not have, which is refused.
+std::vector<uint32_t> HeadsOf(const CacheSpec& cache, const std::vector<int32_t>& layers);
 
 // An outcome without effect: nothing was sent, or the service refused.
 CompressOutcome WithoutEffect(const CompressRequest& request, Outcome outcome, absl::Status status);

@@ -50,6 +50,20 @@ bool LedgerReader::SessionClosed() const {
 }
 
 SlotReading LedgerReader::Read(uint32_t slot, const IdempotencyKey& key, Writer writer) const {
+  return ReadIf(slot, writer, [&key](const wire::LedgerSlot& head) {
+    return std::memcmp(head.idempotency_key, key.data(), key.size()) == 0;
+  });
+}
+
+SlotReading LedgerReader::ReadStream(uint32_t slot, uint64_t job_id, Writer writer) const {
+  return ReadIf(slot, writer, [job_id](const wire::LedgerSlot& head) {
+    return head.op == static_cast<uint32_t>(wire::LedgerOp::kCompressLayers) &&
+           head.job_id == job_id;
+  });
+}
+
+template <typename IsOurs>
+SlotReading LedgerReader::ReadIf(uint32_t slot, Writer writer, const IsOurs& is_ours) const {
   if (slot >= slots_ || slot_bytes_ < sizeof(wire::LedgerSlot)) return Broken();
   const auto bytes = memory_.subspan(sizeof(wire::LedgerHeader) + slot * slot_bytes_, slot_bytes_);
   const uint32_t job_state = LoadAcquire(bytes.data() + offsetof(wire::LedgerSlot, job_state));
@@ -61,7 +75,7 @@ SlotReading LedgerReader::Read(uint32_t slot, const IdempotencyKey& key, Writer 
   if (job_state > static_cast<uint32_t>(wire::LedgerJob::kClosed)) return Broken();
   wire::LedgerSlot head;
   std::memcpy(&head, bytes.data(), sizeof(head));
-  if (std::memcmp(head.idempotency_key, key.data(), key.size()) != 0) {
+  if (!is_ours(head)) {
     // Another call's. With an active service ours may still come.
     return {writer == Writer::kQuiet ? SlotState::kUntouched : SlotState::kUnsettled, {}};
   }

@@ -53,8 +53,12 @@ class LedgerReader {
   bool SessionClosed() const;
 
   SlotReading Read(uint32_t slot, const IdempotencyKey& key, Writer writer) const;
+  // Of a CompressLayers stream, which is known by the job id of its first answer.
+  SlotReading ReadStream(uint32_t slot, uint64_t job_id, Writer writer) const;
 
  private:
+  template <typename IsOurs>
+  SlotReading ReadIf(uint32_t slot, Writer writer, const IsOurs& is_ours) const;
   SlotReading ReadUnits(std::span<const std::byte> slot, const wire::LedgerSlot& head) const;
 
   std::span<const std::byte> memory_;

@@ -7,6 +7,7 @@
 #include "client/cpp/compress_call.h"
 #include "client/cpp/idempotency_key.h"
 #include "client/cpp/keeper.h"
+#include "client/cpp/layers_call.h"
 #include "client/cpp/local_error.h"
 #include "client/cpp/recompute_proto.h"
 #include "client/cpp/register_memory.h"
@@ -20,6 +21,14 @@ namespace {
 
 absl::Status BadArgument(std::string_view text) {
   return LocalError(absl::StatusCode::kInvalidArgument, "bad_argument", text);
+}
+
+absl::Status CheckAmount(const CompressRequest& request) {
+  const std::optional<Budget>& budget = request.policy.parts.budget;
+  if (!budget.has_value() || !budget->kept_tokens.has_value() || !budget->kept_ratio.has_value()) {
+    return absl::OkStatus();
+  }
+  return BadArgument("a budget has kept_tokens or kept_ratio, not both");
 }
 
 }  // namespace
@@ -145,10 +154,8 @@ absl::StatusOr<MemoryList> Session::ListRegions(const CallOptions& options) cons
 CompressOutcome Session::Compress(const CompressRequest& request, const CallOptions& options) {
   const absl::StatusOr<std::shared_ptr<Link>> link = impl_->Current();
   if (!link.ok()) return WithoutEffect(request, Outcome::kUnavailable, link.status());
-  const std::optional<Budget>& budget = request.policy.parts.budget;
-  if (budget.has_value() && budget->kept_tokens.has_value() && budget->kept_ratio.has_value()) {
-    return WithoutEffect(request, Outcome::kUnchanged,
-                         BadArgument("a budget has kept_tokens or kept_ratio, not both"));
+  if (absl::Status status = CheckAmount(request); !status.ok()) {
+    return WithoutEffect(request, Outcome::kUnchanged, std::move(status));
   }
   const CacheSpec cache = impl_->keeper.book().SpecOf(request.cache).value_or(CacheSpec());
   CompressOutcome outcome =
@@ -156,6 +163,19 @@ CompressOutcome Session::Compress(const CompressRequest& request, const CallOpti
                   absl::Milliseconds(static_cast<int64_t>(impl_->options.settle_ms)));
   if (outcome.quarantine != 0) outcome.quarantine = impl_->keeper.Quarantine(*link);
   return outcome;
+}
+
+absl::StatusOr<std::unique_ptr<LayerStream>> Session::OpenLayers(const CompressRequest& request,
+                                                                 const CallOptions& options) {
+  KVTRIAGE_RETURN_IF_ERROR(CheckAmount(request));
+  KVTRIAGE_ASSIGN_OR_RETURN(const std::shared_ptr<Link> link, impl_->Current());
+  const CacheSpec cache = impl_->keeper.book().SpecOf(request.cache).value_or(CacheSpec());
+  auto call = std::make_unique<LayersCall>(
+      link, cache, request, options,
+      absl::Milliseconds(static_cast<int64_t>(impl_->options.settle_ms)),
+      [this, link] { return impl_->keeper.Quarantine(link); });
+  KVTRIAGE_RETURN_IF_ERROR(call->Open());
+  return std::unique_ptr<LayerStream>(new LayerStream(std::move(call)));
 }
 
 absl::StatusOr<RecomputeResult> Session::SelectRecompute(const RecomputeRequest& request,

@@ -3,6 +3,7 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/support/sync_stream.h>
 
 #include <utility>
 
@@ -43,6 +44,29 @@ absl::Status Run(grpc::Status (Stub::*method)(grpc::ClientContext*, const In&, O
   if (!token.empty()) context.AddMetadata(kTokenKey, token);
   return FromGrpc((stub.*method)(&context, in, out));
 }
+
+class GrpcLayersWire final : public LayersWire {
+ public:
+  GrpcLayersWire(const std::shared_ptr<grpc::Channel>& channel, const std::string& token,
+                 absl::Time deadline)
+      : stub_(channel) {
+    context_.set_deadline(absl::ToChronoTime(deadline));
+    if (!token.empty()) context_.AddMetadata(kTokenKey, token);
+    stream_ = stub_.CompressLayers(&context_);
+  }
+
+  bool Write(const v1::CompressLayersRequest& message) override { return stream_->Write(message); }
+  bool Read(v1::CompressLayersResponse* message) override { return stream_->Read(message); }
+  void HalfClose() override { stream_->WritesDone(); }
+  void Cancel() override { context_.TryCancel(); }
+  absl::Status Finish() override { return FromGrpc(stream_->Finish()); }
+
+ private:
+  v1::TriageService::Stub stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::CompressLayersRequest, v1::CompressLayersResponse>>
+      stream_;
+};
 
 }  // namespace
 
@@ -90,6 +114,10 @@ absl::Status Transport::Call(const v1::CompressRequest& in, v1::CompressResponse
                              absl::Time deadline) {
   using Stub = v1::TriageService::Stub;
   return Run(&Stub::Compress, Stub(channel_->channel), token_, in, out, deadline);
+}
+
+std::unique_ptr<LayersWire> Transport::OpenLayers(absl::Time deadline) {
+  return std::make_unique<GrpcLayersWire>(channel_->channel, token_, deadline);
 }
 
 absl::Status Transport::Call(const v1::ReleaseSequenceRequest& in, v1::ReleaseSequenceResponse* out,

@@ -18,6 +18,19 @@ namespace kvtriage::client {
 
 struct GrpcChannel;  // grpc_channel.h
 
+// One CompressLayers. One thread writes while another reads; Cancel comes from any.
+class LayersWire {
+ public:
+  virtual ~LayersWire() = default;
+  // Both false when the stream is over.
+  virtual bool Write(const v1::CompressLayersRequest& message) = 0;
+  virtual bool Read(v1::CompressLayersResponse* message) = 0;
+  virtual void HalfClose() = 0;
+  virtual void Cancel() = 0;
+  // Once, after Read has said that the stream is over.
+  virtual absl::Status Finish() = 0;
+};
+
 // Thread-safe. A channel of its own: another client's broken connection and its back-off are not
 // shared.
 class Transport {
@@ -43,6 +56,8 @@ class Transport {
                     absl::Time deadline);
   absl::Status Call(const v1::ProbeMemoryRequest& in, v1::ProbeMemoryResponse* out,
                     absl::Time deadline);
+
+  std::unique_ptr<LayersWire> OpenLayers(absl::Time deadline);
 
   GrpcChannel& channel() { return *channel_; }
 

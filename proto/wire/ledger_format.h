@@ -7,6 +7,9 @@
 // sequence (a move group): counts, each unit MOVING, the move, each unit DONE; units never touched
 // UNHARMED; job_state CLOSED; then the answer is sent. At the end of a session, after its last job:
 // session_state CLOSED.
+//
+// A CompressLayers stream has one slot from its first message to its end, with a key of zeros: it
+// is known by the job_id that its first answer gave. A layer is a move group of its own there.
 #ifndef KVTRIAGE_PROTO_WIRE_LEDGER_FORMAT_H_
 #define KVTRIAGE_PROTO_WIRE_LEDGER_FORMAT_H_
 
@@ -20,7 +23,8 @@ inline constexpr uint32_t kSlotAlignment = 64;
 
 enum class LedgerSession : uint32_t { kLive = 1, kClosed = 2 };
 enum class LedgerJob : uint32_t { kFree = 0, kOpen = 1, kClosed = 2 };
-enum class LedgerOp : uint32_t { kNone = 0, kCompress = 1 };  // 2 to 5: operations to come
+// 3 to 5: operations to come.
+enum class LedgerOp : uint32_t { kNone = 0, kCompress = 1, kCompressLayers = 2 };
 enum class LedgerUnit : uint32_t { kNone = 0, kPending = 1, kMoving = 2, kDone = 3, kUnharmed = 4 };
 
 struct LedgerHeader {
@@ -35,10 +39,10 @@ struct LedgerHeader {
 };
 static_assert(sizeof(LedgerHeader) == 64);
 
-struct LedgerSlot {    // slot i stands at 64 + i*slot_bytes
-  uint32_t job_state;  // LedgerJob; atomic
-  uint32_t op;         // LedgerOp
-  uint8_t idempotency_key[16];
+struct LedgerSlot {             // slot i stands at 64 + i*slot_bytes
+  uint32_t job_state;           // LedgerJob; atomic
+  uint32_t op;                  // LedgerOp
+  uint8_t idempotency_key[16];  // zero for a stream
   uint64_t job_id;
   uint32_t units;
   uint32_t counts_per_unit;  // KV heads, or 1 when heads share a set

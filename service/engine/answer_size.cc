@@ -2,6 +2,10 @@
 
 #include <variant>
 
+#include "kernels/core/checked_math.h"
+#include "service/engine/triage_lists.h"
+#include "service/policy/budget_rules.h"
+
 namespace kvtriage {
 namespace {
 
@@ -34,6 +38,24 @@ uint64_t ResponseBound(const CompressAnswer& answer) {
   uint64_t bytes = kFixedBytes + answer.policy.name.size();
   for (const SequenceOutcome& sequence : answer.sequences) {
     bytes += kSequenceBytes + sequence.rewritten_bitmap.size() + TriageBound(sequence.triage);
+  }
+  return bytes;
+}
+
+uint64_t AnswerBound(const CompressSpec& spec, const CompressPlan& plan) {
+  // Per layer: five numbers of quality per head at most.
+  uint64_t layers = 0;
+  for (const PlanLayer& layer : plan.cache.layers) {
+    layers += kLayerBytes;
+    if (spec.measure.any()) layers += kQualityBytes + layer.kv_heads() * 5 * kIndexBytes;
+  }
+  uint64_t bytes = kFixedBytes + spec.policy.name.size();
+  for (const PlanSequence& sequence : plan.sequences) {
+    const ListLayout lists = LayOutLists(sequence.triage, spec.policy.granularity);
+    // On average over the heads with an adaptive budget, so the total holds for that, too.
+    const uint64_t kept = KeptCount(sequence.triage.rows, spec.policy.budget);
+    bytes += kSequenceBytes + CeilDiv(sequence.entries, 8) + layers;
+    bytes += lists.count * (kListBytes + kept * kIndexBytes);
   }
   return bytes;
 }

@@ -5,12 +5,15 @@
 #include <cstdint>
 
 #include "service/engine/engine.h"
+#include "service/engine/plan.h"
 
 namespace kvtriage {
 
 // At least as many bytes as the serialised response takes.
 uint64_t ResponseBound(const CompressAnswer& answer);
 uint64_t ResponseBound(const RecomputeAnswer& answer);
+// The same before anything is scored.
+uint64_t AnswerBound(const CompressSpec& spec, const CompressPlan& plan);
 // The part of it that a sequence's triage takes.
 uint64_t TriageBound(const TriageResult& result);
 

@@ -6,7 +6,9 @@
 
 namespace kvtriage {
 
-enum class CallKind : uint8_t { kCompress, kSelectRecompute, kRegister };
+// A layer of a CompressLayers stream is a kCompress: its key is resolved with Compress. The stream
+// itself has no key.
+enum class CallKind : uint8_t { kCompress, kCompressLayers, kSelectRecompute, kRegister };
 
 }  // namespace kvtriage
 

@@ -2,35 +2,13 @@
 
 #include <variant>
 
-#include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "service/engine/compress_run.h"
-#include "service/engine/plan_tables.h"
+#include "service/engine/fences.h"
 #include "service/engine/planner.h"
 
 namespace kvtriage {
 namespace {
-
-SequenceEffect EffectOf(ActKind act, bool noop) {
-  if (noop) return SequenceEffect::kNone;
-  switch (act) {
-    case ActKind::kSelectOnly:
-      return SequenceEffect::kAdvice;
-    case ActKind::kCopy:
-      return SequenceEffect::kCopied;
-    case ActKind::kInPlace:
-      return SequenceEffect::kMoved;
-  }
-  return SequenceEffect::kNone;
-}
-
-absl::Status CheckFences(const Job& job, const CompressSpec& spec) {
-  for (size_t i = 0; i < spec.sequences.size(); ++i) {
-    const absl::Status status = job.sequences->Check(spec.sequences[i]);
-    if (!status.ok()) return WithFieldPrefix(status, SequenceField(i, ""));
-  }
-  return absl::OkStatus();
-}
 
 MoveReport Move(const Job& job, const CompressSpec& spec, CompressRun& run) {
   if (spec.act.kind != ActKind::kInPlace) return run.Move({});
@@ -64,7 +42,7 @@ absl::Status Apply(const Job& job, const CompressSpec& spec, const CompressAnswe
 absl::Status RunCompress(const JobContext& context, const Job& job, Answer& answer) {
   const auto& spec = std::get<CompressSpec>(job.spec);
   CompressRun run(context, *job.call.session, spec, answer);
-  KVTRIAGE_RETURN_IF_ERROR(CheckFences(job, spec));
+  KVTRIAGE_RETURN_IF_ERROR(CheckFences(*job.sequences, spec));
   KVTRIAGE_RETURN_IF_ERROR(run.Plan());
   KVTRIAGE_RETURN_IF_ERROR(run.Triage());
   KVTRIAGE_RETURN_IF_ERROR(run.Prepare());

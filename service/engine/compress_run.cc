@@ -14,8 +14,6 @@
 #include "service/observe/fault_point.h"
 
 namespace kvtriage {
-namespace {
-
 std::vector<uint8_t> BitmapOf(const SequenceWrites& writes) {
   if (writes.entries.empty()) return {};
   std::vector<uint8_t> bitmap(CeilDiv(writes.blocks_used, 8));
@@ -25,7 +23,14 @@ std::vector<uint8_t> BitmapOf(const SequenceWrites& writes) {
   return bitmap;
 }
 
-}  // namespace
+void FillHead(const CompressSpec& spec, const CompressPlan& plan, CompressAnswer& answer) {
+  answer.policy = spec.policy;
+  answer.layers = static_cast<uint32_t>(plan.cache.layers.size());
+  for (const PlanLayer& layer : plan.cache.layers) {
+    answer.layer_indexes.push_back(layer.index);
+    answer.heads.push_back(layer.kv_heads());
+  }
+}
 
 CompressRun::CompressRun(JobContext context, Session& session, const CompressSpec& spec,
                          Answer& answer)
@@ -120,12 +125,7 @@ absl::Status CompressRun::CheckWrites() {
 }
 
 void CompressRun::Compose() {
-  body_.policy = spec_.policy;
-  body_.layers = static_cast<uint32_t>(plan_.cache.layers.size());
-  for (const PlanLayer& layer : plan_.cache.layers) {
-    body_.layer_indexes.push_back(layer.index);
-    body_.heads.push_back(layer.kv_heads());
-  }
+  FillHead(spec_, plan_, body_);
   for (size_t i = 0; i < results_.size(); ++i) {
     const SequenceSpec& sequence = spec_.sequences[i];
     SequenceOutcome outcome;

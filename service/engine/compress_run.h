@@ -16,6 +16,12 @@
 
 namespace kvtriage {
 
+// What an answer says beside its sequences: the policy, the layers.
+void FillHead(const CompressSpec& spec, const CompressPlan& plan, CompressAnswer& answer);
+
+// Table entries with changed bytes, as an answer has them.
+std::vector<uint8_t> BitmapOf(const SequenceWrites& writes);
+
 class CompressRun {
  public:
   // Everything but `context` outlives it. `answer` gets the body, and the times of the steps.

@@ -47,6 +47,29 @@ void Engine::SelectRecompute(Call call, SelectRecomputeSpec spec) {
   state_->Submit(std::move(call), header, std::move(job));
 }
 
+std::shared_ptr<LayerStream> Engine::OpenLayers(LayersCall call, CompressSpec spec) {
+  auto stream = std::make_shared<LayerStream>();
+  stream->bytes = EstimateBytes(call.session->memory(), spec);
+  for (const SequenceSpec& sequence : spec.sequences) {
+    stream->sequence_ids.push_back(sequence.sequence_id);
+  }
+  std::sort(stream->sequence_ids.begin(), stream->sequence_ids.end());
+  stream->call = std::move(call);
+  stream->spec = std::move(spec);
+  state_->Open(stream);
+  return stream;
+}
+
+void Engine::AddLayer(const std::shared_ptr<LayerStream>& stream, LayerCall layer) {
+  state_->Add(stream, std::move(layer));
+}
+
+void Engine::CloseLayers(const std::shared_ptr<LayerStream>& stream) { state_->HalfClose(stream); }
+
+void Engine::DropLayers(const std::shared_ptr<LayerStream>& stream, const absl::Status& why) {
+  state_->Drop(stream, why);
+}
+
 void Engine::Register(Call call, RegisterSpec spec) {
   state_->Register(std::move(call), std::move(spec));
 }

@@ -84,6 +84,25 @@ struct Call {
   std::function<void(CallResult)> done;
 };
 
+// One CompressLayers as the engine sees it. `opened` comes first, then `layer_done` for the layers
+// in the order in which they came, on any thread; they must not block. `ended` comes exactly once,
+// whatever happens, and nothing counts that comes after it: the whole answer, or why there is none.
+struct LayersCall {
+  std::shared_ptr<Session> session;
+  absl::Time deadline = absl::InfiniteFuture();
+  std::function<void(const CallResult&)> opened;  // OK: its answer has the policy and no sequences
+  std::function<void(uint32_t layer, const CallResult&)> layer_done;  // OK
+  std::function<void(CallResult)> ended;
+};
+
+struct LayerCall {
+  RequestHeader header;
+  BodyDigest body;     // of the stream's first message and of the layer
+  uint32_t layer = 0;  // index into the cache
+};
+
+struct LayerStream;  // one open CompressLayers
+
 struct EngineLimits {
   uint32_t jobs_per_session = 4;
   uint32_t lane_queue = 256;
@@ -112,6 +131,22 @@ class Engine {
   // MOVE_FAILED.
   void Compress(Call call, CompressSpec spec);
   void SelectRecompute(Call call, SelectRecomputeSpec spec);
+
+  // A Compress whose layers come one by one. The stream counts as one job of its session until it
+  // ends, however many layers wait, and keeps its sequences to itself: other jobs that name them
+  // wait. A layer is a job with a key of its own; it is never refused for load, nor in a drain. The
+  // stream ends with the first error of any layer, with SEE_LEDGER once a row was moved.
+  // Beside what Compress may end with: RESULT_TOO_LARGE before any layer has come.
+  std::shared_ptr<LayerStream> OpenLayers(LayersCall call, CompressSpec spec);
+  // After `opened`. FIELD_INVALID (field "layer.layer") ends the stream: a layer that the stream
+  // did not announce, or twice.
+  void AddLayer(const std::shared_ptr<LayerStream>& stream, LayerCall layer);
+  // No more layers come: `ended` follows the last one. FIELD_MISSING (field "layer", index = the
+  // first that did not come).
+  void CloseLayers(const std::shared_ptr<LayerStream>& stream);
+  // Layers that have not begun are dropped; `ended` says `why`.
+  void DropLayers(const std::shared_ptr<LayerStream>& stream, const absl::Status& why);
+
   void Register(Call call, RegisterSpec spec);
 
   struct Released {

@@ -100,8 +100,9 @@ void Engine::State::Release(const std::shared_ptr<Session>& session, std::vector
       later.Add([done = std::move(done), released] { done(released); });
     } else {
       Books& books = found->second;
-      std::vector<std::unique_ptr<Job>> taken = queue.Take(
-          session->id(), [&ids](const Job& job) { return Touches(job.sequence_ids, ids); });
+      std::vector<std::unique_ptr<Job>> taken = queue.Take(session->id(), [&ids](const Job& job) {
+        return !job.closes_stream() && Touches(job.sequence_ids, ids);
+      });
       dequeued = !taken.empty();
       const bool runs =
           running && running->session_id == session->id() && Touches(running->sequence_ids, ids);
@@ -109,14 +110,22 @@ void Engine::State::Release(const std::shared_ptr<Session>& session, std::vector
         const auto has = [id](const std::unique_ptr<Job>& job) {
           return Touches(job->sequence_ids, {id});
         };
+        const auto streams = [id](const std::shared_ptr<LayerStream>& stream) {
+          return Touches(stream->sequence_ids, {id});
+        };
         const bool known = books.sequences->Forget(id);
         const bool live = (runs && Touches(running->sequence_ids, {id})) ||
-                          std::any_of(taken.begin(), taken.end(), has);
+                          std::any_of(taken.begin(), taken.end(), has) ||
+                          std::any_of(books.streams.begin(), books.streams.end(), streams);
         ++(known || live ? released.released : released.already_gone);
       }
-      Refuse(std::move(taken),
-             Error(ErrorReason::kSequenceReleased, "sequences", "a sequence was released"),
-             /*dead=*/false, later);
+      const absl::Status released_now =
+          Error(ErrorReason::kSequenceReleased, "sequences", "a sequence was released");
+      Refuse(std::move(taken), released_now, /*dead=*/false, later);
+      // A copy: a stream that ends leaves the books.
+      for (const auto& stream : std::vector(books.streams)) {
+        if (Touches(stream->sequence_ids, ids)) Break(stream, released_now, later);
+      }
       if (runs) {
         books.releases.push_back({std::move(ids), released, std::move(done)});
       } else {
@@ -138,6 +147,7 @@ void Engine::State::EndSession(const std::shared_ptr<Session>& session,
     if (running && running->session_id == id) {
       sessions[id].finished = std::move(finished);
     } else {
+      EndStreams(id, SessionEnded(), later);
       CloseSession(id, later);
       later.Add(std::move(finished));
     }
@@ -152,8 +162,9 @@ void Engine::State::Stop() {
     const MutexLock lock(&mu);
     stopped = true;
     draining = true;
-    Refuse(queue.TakeAll(), Error(ErrorReason::kDraining, "", "the service is stopping"),
-           /*dead=*/false, later);
+    const absl::Status stopping = Error(ErrorReason::kDraining, "", "the service is stopping");
+    Refuse(queue.TakeAll(), stopping, /*dead=*/false, later);
+    for (const auto& [id, books] : sessions) EndStreams(id, stopping, later);
     changed.NotifyAll();
   }
   later.Run();

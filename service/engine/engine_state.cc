@@ -32,14 +32,14 @@ std::unique_ptr<Job> Engine::State::NextJob() {
   for (;;) {
     {
       const MutexLock lock(&mu);
-      while (!stopped && queue.size() == 0) changed.Wait(&mu);
+      while (!stopped && !HasNext()) changed.Wait(&mu);
       if (stopped) return nullptr;
     }
     FaultPoint("admit.before_dequeue");
     std::unique_ptr<Job> job;
     {
       const MutexLock lock(&mu);
-      job = queue.Next();  // null when it was taken out meanwhile
+      job = TakeNext();  // null when it was taken out meanwhile
       if (job != nullptr) {
         running = Running{job->session_id(), job->sequence_ids, job->bytes, absl::Now()};
       }
@@ -60,14 +60,18 @@ void Engine::State::Finish(std::unique_ptr<Job> job, CallResult result, absl::Du
   {
     const MutexLock lock(&mu);
     admission.Learn(job->bytes, spent);
-    answers.AnswerAll(store.Finish(job->key, absl::Now(), result), result);
     running.reset();
     answering = true;
-    CloseBooks(*job);
+    if (job->stream != nullptr) {
+      FinishStep(*job, result, answers);
+    } else {
+      answers.AnswerAll(store.Finish(job->key, absl::Now(), result), result);
+      CloseBooks(*job);
+    }
     Settle(job->session_id(), later);
   }
   FaultPoint("result.after_store");
-  job->call.done(std::move(result));
+  if (job->call.done != nullptr) job->call.done(std::move(result));
   answers.Run();
   later.Run();
   const MutexLock lock(&mu);
@@ -119,6 +123,8 @@ void Engine::State::Resolve(Call& call, const CallKey& key, CallKind kind, Callb
       queue.Take(key.session_id, is_it),
       Error(ErrorReason::kKeyDead, "header.idempotency_key", "taken out of the queue by a resolve"),
       /*dead=*/true, later);
+  // A stream whose layer was taken out ends. A copy: it leaves the books.
+  for (const auto& stream : std::vector(sessions[key.session_id].streams)) Advance(stream, later);
   CallResult result;
   if (store.Resolve(key, kind, absl::Now(), call.done, result) ==
       IdempotencyStore::Found::kAnswered) {
@@ -165,6 +171,10 @@ void Engine::State::CloseBooks(const Job& job) {
 void Engine::State::Refuse(std::vector<std::unique_ptr<Job>> jobs, const absl::Status& status,
                            bool dead, Callbacks& later) {
   for (const std::unique_ptr<Job>& job : jobs) {
+    if (job->stream != nullptr) {
+      RefuseStep(*job, status, dead, later);
+      continue;
+    }
     const CallResult result = Refusal(status);
     CloseBooks(*job);
     later.Answer(std::move(job->call.done), result);
@@ -182,6 +192,7 @@ void Engine::State::Settle(uint64_t session_id, Callbacks& later) {
   }
   books.releases.clear();
   if (!books.finished) return;
+  EndStreams(session_id, SessionEnded(), later);
   std::function<void()> finished = std::move(books.finished);
   CloseSession(session_id, later);
   later.Add(std::move(finished));
@@ -192,7 +203,31 @@ void Engine::State::CloseSession(uint64_t session_id, Callbacks& later) {
   later.AnswerAll(store.DropSession(session_id), Refusal(SessionEnded()));
 }
 
-uint32_t Engine::State::JobsLeft() const { return queue.size() + (running || answering ? 1 : 0); }
+uint32_t Engine::State::JobsLeft() const {
+  uint32_t jobs = queue.size() + (running || answering ? 1 : 0);
+  for (const auto& [id, books] : sessions) {
+    for (const auto& stream : books.streams) jobs += stream->busy ? 0 : 1;
+  }
+  return jobs;
+}
+
+bool Engine::State::HasNext() const {
+  return queue.HasNext([this](const Job& job) ABSL_NO_THREAD_SAFETY_ANALYSIS { return Held(job); });
+}
+
+std::unique_ptr<Job> Engine::State::TakeNext() {
+  return queue.Next([this](const Job& job) ABSL_NO_THREAD_SAFETY_ANALYSIS { return Held(job); });
+}
+
+bool Engine::State::Held(const Job& job) const {
+  const auto books = sessions.find(job.session_id());
+  if (books == sessions.end()) return false;
+  return std::any_of(books->second.streams.begin(), books->second.streams.end(),
+                     [&job](const auto& stream) {
+                       return stream->opened && stream != job.stream &&
+                              Touches(job.sequence_ids, stream->sequence_ids);
+                     });
+}
 
 void Engine::State::TellQueue() {
   if (observer == nullptr) return;
@@ -203,15 +238,6 @@ void Engine::State::TellQueue() {
     waiting = queue.size();
   }
   observer->OnQueue(waiting);
-}
-
-bool Touches(const std::vector<uint64_t>& mine, const std::vector<uint64_t>& others) {
-  const bool mine_is_longer = mine.size() > others.size();
-  const std::vector<uint64_t>& longer = mine_is_longer ? mine : others;
-  const std::vector<uint64_t>& shorter = mine_is_longer ? others : mine;
-  return std::any_of(shorter.begin(), shorter.end(), [&longer](uint64_t id) {
-    return std::binary_search(longer.begin(), longer.end(), id);
-  });
 }
 
 }  // namespace kvtriage

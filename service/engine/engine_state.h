@@ -20,11 +20,9 @@
 #include "service/engine/idempotency.h"
 #include "service/engine/job_queue.h"
 #include "service/engine/lane.h"
+#include "service/engine/layer_stream.h"
 
 namespace kvtriage {
-
-// Whether two ascending lists of sequence ids meet.
-bool Touches(const std::vector<uint64_t>& mine, const std::vector<uint64_t>& others);
 
 struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::State> {
   State(const EngineLimits& engine_limits, EngineObserver* engine_observer);
@@ -37,6 +35,12 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   void EndSession(const std::shared_ptr<Session>& session, std::function<void()> finished);
   // No more jobs: the queued ones are refused, NextJob answers null.
   void Stop();
+
+  // ---- streams (any thread; layer_calls.cc) ----
+  void Open(const std::shared_ptr<LayerStream>& stream);
+  void Add(const std::shared_ptr<LayerStream>& stream, LayerCall layer);
+  void HalfClose(const std::shared_ptr<LayerStream>& stream);
+  void Drop(const std::shared_ptr<LayerStream>& stream, const absl::Status& why);
 
   // ---- the lane ----
   std::unique_ptr<Job> NextJob() override;
@@ -51,8 +55,9 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   };
   struct Books {  // of one session
     std::shared_ptr<SequenceTable> sequences;
-    uint32_t jobs = 0;                // queued and running
+    uint32_t jobs = 0;                // queued and running, and open streams
     std::set<uint32_t> ledger_slots;  // of those
+    std::vector<std::shared_ptr<LayerStream>> streams;
     std::vector<Waiting> releases;
     std::function<void()> finished;  // set once the session has ended
   };
@@ -83,6 +88,32 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   void Settle(uint64_t session_id, Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void CloseSession(uint64_t session_id, Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   uint32_t JobsLeft() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The queue's next job that may run.
+  bool HasNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  std::unique_ptr<Job> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Whether a stream has the sequences of a queued job.
+  bool Held(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // Starts the stream's next step, if there is one and none is under way.
+  void Advance(const std::shared_ptr<LayerStream>& stream, Callbacks& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool AdvanceLayer(const std::shared_ptr<LayerStream>& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void PushStep(const std::shared_ptr<LayerStream>& stream, LayerStep step, const LayerCall& layer,
+                std::shared_ptr<const Answer> stored) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The step is over; the engine goes on with the stream unless it or the session ends.
+  void FinishStep(const Job& job, const CallResult& result, Callbacks& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The step left the queue without running.
+  void RefuseStep(const Job& job, const absl::Status& status, bool dead, Callbacks& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The stream ends with `why` after the step that is under way.
+  void Break(const std::shared_ptr<LayerStream>& stream, const absl::Status& why, Callbacks& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void EndStream(const std::shared_ptr<LayerStream>& stream, CallResult result, Callbacks& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // All streams of a session, none of which has a step under way.
+  void EndStreams(uint64_t session_id, const absl::Status& why, Callbacks& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void TellQueue() ABSL_LOCKS_EXCLUDED(mu);
 
   const EngineLimits limits;

@@ -18,8 +18,8 @@ std::vector<LedgerUnitId> UnitsOf(const CompressPlan& plan) {
 // The ledger's units of one sequence: one per layer of the call.
 class SequenceUnits {
  public:
-  SequenceUnits(const LedgerJob& job, const CompressPlan& plan, size_t sequence)
-      : job_(job), layers_(plan.cache.layers), first_(sequence * job.layers + job.first_layer) {}
+  SequenceUnits(const LedgerJob& job, std::span<const PlanLayer> layers, size_t sequence)
+      : job_(job), layers_(layers), first_(sequence * job.layers + job.first_layer) {}
 
   void SetCounts(const TriageResult& result) const {
     for (uint32_t l = 0; l < layers_.size(); ++l) {
@@ -39,7 +39,7 @@ class SequenceUnits {
   uint32_t Unit(uint32_t layer) const { return static_cast<uint32_t>(first_) + layer; }
 
   const LedgerJob& job_;
-  const std::vector<PlanLayer>& layers_;
+  const std::span<const PlanLayer> layers_;
   const size_t first_;
 };
 
@@ -55,7 +55,7 @@ MoveReport MoveInPlace(Backend& backend, const LedgerJob& job, const CompressPla
                        std::span<const SequenceWrites> writes) {
   MoveReport report;
   for (size_t i = 0; i < results.size(); ++i) {
-    const SequenceUnits units(job, plan, i);
+    const SequenceUnits units(job, plan.cache.layers, i);
     uint64_t bytes = 0;
     if (!results[i].noop) {
       if (i > 0) FaultPoint("move.between_groups");
@@ -76,9 +76,25 @@ MoveReport MoveInPlace(Backend& backend, const LedgerJob& job, const CompressPla
   for (size_t i = 0; i < results.size(); ++i) {
     // The one that failed stands at `sequences` and stays MOVING.
     const bool untouched = i < report.sequences ? results[i].noop : i > report.sequences;
-    if (untouched) SequenceUnits(job, plan, i).Set(wire::LedgerUnit::kUnharmed);
+    if (untouched) SequenceUnits(job, plan.cache.layers, i).Set(wire::LedgerUnit::kUnharmed);
   }
   return report;
+}
+
+void NoteMoved(const LedgerJob& job, const PlanLayer& layer,
+               std::span<const TriageResult> results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    const SequenceUnits units(job, std::span(&layer, 1), i);
+    if (!results[i].noop) units.SetCounts(results[i]);
+    units.Set(results[i].noop ? wire::LedgerUnit::kUnharmed : wire::LedgerUnit::kDone);
+  }
+}
+
+void NoteUnharmed(const LedgerJob& job, size_t sequences) {
+  for (size_t i = 0; i < sequences; ++i) {
+    const auto unit = static_cast<uint32_t>(i) * job.layers + job.first_layer;
+    job.ledger->SetUnit(job.slot, unit, wire::LedgerUnit::kUnharmed);
+  }
 }
 
 }  // namespace kvtriage

@@ -41,6 +41,11 @@ MoveReport MoveInPlace(Backend& backend, const LedgerJob& job, const CompressPla
                        std::span<const TriageResult> results,
                        std::span<const SequenceWrites> writes);
 
+// Notes, in the units of one layer, moves that an earlier call made; and that a layer's units of
+// all `sequences` were never touched.
+void NoteMoved(const LedgerJob& job, const PlanLayer& layer, std::span<const TriageResult> results);
+void NoteUnharmed(const LedgerJob& job, size_t sequences);
+
 }  // namespace kvtriage
 
 #endif  // KVTRIAGE_SERVICE_ENGINE_IN_PLACE_H_

@@ -16,6 +16,9 @@
 
 namespace kvtriage {
 
+// A job of a CompressLayers stream.
+enum class LayerStep : uint8_t { kOpen, kLayer, kClose };
+
 struct Job {
   uint64_t id = 0;
   Call call;
@@ -26,9 +29,16 @@ struct Job {
   std::vector<uint64_t> sequence_ids;        // ascending
   std::optional<uint32_t> ledger_slot;       // set when the call writes in place
   uint64_t bytes = 0;                        // about what the lane will read
+  // Set for a step of a stream, which has `call` without `done` and no `spec`.
+  std::shared_ptr<LayerStream> stream;
+  LayerStep step = LayerStep::kOpen;
+  uint32_t layer = 0;                    // kLayer: index into the cache
+  std::shared_ptr<const Answer> stored;  // kLayer: the answer of a layer that is done already
   absl::Time admitted;
 
   uint64_t session_id() const { return key.session_id; }
+  bool in_stream() const { return stream != nullptr && step != LayerStep::kOpen; }
+  bool closes_stream() const { return stream != nullptr && step == LayerStep::kClose; }
 };
 
 }  // namespace kvtriage

@@ -1,6 +1,7 @@
 #include "service/engine/job_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace kvtriage {
@@ -18,19 +19,39 @@ void JobQueue::Push(JobPtr job) {
   turn->jobs.push_back(std::move(job));
 }
 
-JobQueue::JobPtr JobQueue::Next() {
-  if (turns_.empty()) return nullptr;
-  Turn& turn = turns_.front();
-  JobPtr job = std::move(turn.jobs.front());
-  turn.jobs.pop_front();
-  --size_;
-  bytes_ -= job->bytes;
-  if (turn.jobs.empty()) {
-    turns_.pop_front();
-  } else {
-    turns_.splice(turns_.end(), turns_, turns_.begin());
+size_t JobQueue::FirstOf(const Turn& turn, const Held& held) {
+  std::vector<uint64_t> passed_over;  // sequences of the jobs before, ascending
+  for (size_t i = 0; i < turn.jobs.size(); ++i) {
+    const Job& job = *turn.jobs[i];
+    // The steps of an open stream come before whoever waits for its sequences.
+    if (job.in_stream() || (!Touches(job.sequence_ids, passed_over) && !held(job))) return i;
+    passed_over.insert(passed_over.end(), job.sequence_ids.begin(), job.sequence_ids.end());
+    std::sort(passed_over.begin(), passed_over.end());
   }
-  return job;
+  return turn.jobs.size();
+}
+
+bool JobQueue::HasNext(const Held& held) const {
+  return std::any_of(turns_.begin(), turns_.end(),
+                     [&held](const Turn& turn) { return FirstOf(turn, held) < turn.jobs.size(); });
+}
+
+JobQueue::JobPtr JobQueue::Next(const Held& held) {
+  for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
+    const size_t place = FirstOf(*turn, held);
+    if (place == turn->jobs.size()) continue;
+    JobPtr job = std::move(turn->jobs[place]);
+    turn->jobs.erase(turn->jobs.begin() + static_cast<int64_t>(place));
+    --size_;
+    bytes_ -= job->bytes;
+    if (turn->jobs.empty()) {
+      turns_.erase(turn);
+    } else {
+      turns_.splice(turns_.end(), turns_, turn);
+    }
+    return job;
+  }
+  return nullptr;
 }
 
 std::vector<JobQueue::JobPtr> JobQueue::Take(uint64_t session_id,
@@ -56,9 +77,19 @@ std::vector<JobQueue::JobPtr> JobQueue::Take(uint64_t session_id,
 }
 
 std::vector<JobQueue::JobPtr> JobQueue::TakeAll() {
+  const auto nothing_held = [](const Job&) { return false; };
   std::vector<JobPtr> taken;
-  while (JobPtr job = Next()) taken.push_back(std::move(job));
+  while (JobPtr job = Next(nothing_held)) taken.push_back(std::move(job));
   return taken;
+}
+
+bool Touches(const std::vector<uint64_t>& mine, const std::vector<uint64_t>& others) {
+  const bool mine_is_longer = mine.size() > others.size();
+  const std::vector<uint64_t>& longer = mine_is_longer ? mine : others;
+  const std::vector<uint64_t>& shorter = mine_is_longer ? others : mine;
+  return std::any_of(shorter.begin(), shorter.end(), [&longer](uint64_t id) {
+    return std::binary_search(longer.begin(), longer.end(), id);
+  });
 }
 
 }  // namespace kvtriage

@@ -1,6 +1,7 @@
 // Jobs that wait for the lane: round robin over sessions, first come first served within one. A
-// lane runs one job at a time, so this order also gives each sequence one job at a time. Not
-// thread-safe: the engine's lock guards it.
+// lane runs one job at a time, so this order also gives each sequence one job at a time. A job
+// whose sequences are held by somebody else is passed over, and so are later jobs of these
+// sequences. Not thread-safe: the engine's lock guards it.
 #ifndef KVTRIAGE_SERVICE_ENGINE_JOB_QUEUE_H_
 #define KVTRIAGE_SERVICE_ENGINE_JOB_QUEUE_H_
 
@@ -15,12 +16,18 @@
 
 namespace kvtriage {
 
+// Whether two ascending lists of sequence ids meet.
+bool Touches(const std::vector<uint64_t>& mine, const std::vector<uint64_t>& others);
+
 class JobQueue {
  public:
   using JobPtr = std::unique_ptr<Job>;
 
   void Push(JobPtr job);
-  JobPtr Next();  // null when empty
+  using Held = std::function<bool(const Job&)>;
+  // The job whose turn it is; null when there is none, or all are held.
+  JobPtr Next(const Held& held);
+  bool HasNext(const Held& held) const;
 
   // Takes out all jobs of a session that `matches`, in order.
   std::vector<JobPtr> Take(uint64_t session_id, const std::function<bool(const Job&)>& matches);
@@ -34,6 +41,9 @@ class JobQueue {
     uint64_t session_id = 0;
     std::deque<JobPtr> jobs;  // never empty
   };
+
+  // Place of a turn's first job that may run; jobs.size() when there is none.
+  static size_t FirstOf(const Turn& turn, const Held& held);
 
   std::list<Turn> turns_;  // the front's turn is next
   uint32_t size_ = 0;

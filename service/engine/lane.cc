@@ -8,6 +8,7 @@
 #include "kernels/core/status_macros.h"
 #include "service/engine/compress_job.h"
 #include "service/engine/job_context.h"
+#include "service/engine/layer_step.h"
 #include "service/engine/recompute.h"
 #include "service/engine/stopwatch.h"
 #include "service/observe/fault_point.h"
@@ -42,6 +43,12 @@ absl::Status CheckWanted(const Job& job, LaneDesk& desk) {
   return Error(ErrorReason::kKeyDead, "", "cancelled before any row moved");
 }
 
+absl::Status RunJob(const JobContext& context, const Job& job, Answer& answer) {
+  if (job.stream != nullptr) return RunLayerStep(context, job, answer);
+  return job.kind == CallKind::kCompress ? RunCompress(context, job, answer)
+                                         : RunRecompute(context, job, answer);
+}
+
 }  // namespace
 
 Lane::Lane(Backend& backend, const EngineLimits& limits, EngineObserver* observer, LaneDesk& desk)
@@ -69,20 +76,27 @@ void Lane::Loop() {
 
 CallResult Lane::Run(const Job& job) {
   const absl::Duration waited = absl::Now() - job.admitted;
-  if (observer_ != nullptr) observer_->OnStage(Stage::kQueue, absl::ToDoubleSeconds(waited));
+  if (observer_ != nullptr && !job.closes_stream()) {
+    observer_->OnStage(Stage::kQueue, absl::ToDoubleSeconds(waited));
+  }
   auto answer = std::make_shared<Answer>();
   answer->job_id = job.id;
-  const JobContext context{backend_, observer_, limits_,
-                           [&job, this] { return CheckWanted(job, desk_); }};
+  const JobContext context{backend_, observer_, limits_, [&job, this] {
+                             // What ends a stream has to be done whoever waits for it.
+                             return job.closes_stream() ? absl::OkStatus()
+                                                        : CheckWanted(job, desk_);
+                           }};
   CallResult result;
   result.status = context.stop();
-  if (result.status.ok()) {
-    result.status = Detailed(job.kind == CallKind::kCompress ? RunCompress(context, job, *answer)
-                                                             : RunRecompute(context, job, *answer));
+  if (result.status.ok()) result.status = Detailed(RunJob(context, job, *answer));
+  result.replayed = job.stored != nullptr;
+  if (result.status.ok() && result.replayed) result.answer = job.stored;
+  if (!result.status.ok() || result.replayed) return result;
+  if (!job.closes_stream()) {
+    answer->timing.queue = Micros(waited);
+    answer->timing.total = Micros(absl::Now() - job.admitted);
   }
-  answer->timing.queue = Micros(waited);
-  answer->timing.total = Micros(absl::Now() - job.admitted);
-  if (result.status.ok()) result.answer = std::move(answer);
+  result.answer = std::move(answer);
   return result;
 }
 

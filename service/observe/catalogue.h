@@ -35,12 +35,12 @@ inline constexpr std::array<const char*, 2> kVerdictValues = {
 inline constexpr std::array<const char*, 1> kDeviceValues = {
     "cpu",
 };
-inline constexpr std::array<const char*, 9> kMethodValues = {
+inline constexpr std::array<const char*, 10> kMethodValues = {
     "Attach", "GetServerInfo", "RegisterRegions", "UnregisterRegions", "ListRegions", "Compress",
-    "ReleaseSequence", "SelectRecompute", "ProbeMemory",
+    "CompressLayers", "ReleaseSequence", "SelectRecompute", "ProbeMemory",
 };
-inline constexpr std::array<const char*, 3> kTimedValues = {
-    "Compress", "SelectRecompute", "other",
+inline constexpr std::array<const char*, 4> kTimedValues = {
+    "Compress", "CompressLayers", "SelectRecompute", "other",
 };
 inline constexpr std::array<const char*, 4> kResultValues = {
     "ok", "client_error", "server_error", "shed",
@@ -128,11 +128,11 @@ inline constexpr Metric kMappedBytes = {Type::kGauge, "kvtriage_mapped_bytes",
 inline constexpr Metric kUnmapsPending = {Type::kGauge, "kvtriage_unmaps_pending",
     "Regions whose unmapping has been asked for and is not finished.", 1};
 inline constexpr Metric kRpcRequestsTotal = {Type::kCounter, "kvtriage_rpc_requests_total",
-    "Finished RPCs.", 36};
+    "Finished RPCs.", 40};
 inline constexpr Metric kRpcCodesTotal = {Type::kCounter, "kvtriage_rpc_codes_total",
     "Finished RPCs by gRPC status.", 17};
 inline constexpr Metric kRpcDurationSeconds = {Type::kHistogram, "kvtriage_rpc_duration_seconds",
-    "Server-side time of an RPC, from its handler to its answer.", 51};
+    "Server-side time of an RPC, from its handler to its answer.", 68};
 inline constexpr Metric kStageDurationSeconds = {Type::kHistogram, "kvtriage_stage_duration_seconds",
     "Wall time of each stage of a Compress or SelectRecompute call; measure is the part that a request asked for.", 136};
 inline constexpr Metric kDeviceBusySecondsTotal = {Type::kCounter, "kvtriage_device_busy_seconds_total",

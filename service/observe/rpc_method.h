@@ -17,6 +17,7 @@ enum class RpcMethod : uint8_t {
   kUnregisterRegions,
   kListRegions,
   kCompress,
+  kCompressLayers,
   kReleaseSequence,
   kSelectRecompute,
   kProbeMemory,

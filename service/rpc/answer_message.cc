@@ -138,6 +138,23 @@ void FillCompressResponse(const CallResult& result, uint64_t epoch,
   }
 }
 
+void FillOpened(const CallResult& result, uint64_t epoch,
+                v1::CompressLayersResponse::Opened& message) {
+  FillHeader(result, epoch, *message.mutable_header());
+  const auto& answer = std::get<CompressAnswer>(result.answer->body);
+  *message.mutable_policy() = PolicyPartsOf(answer.policy);
+}
+
+void FillLayerDone(const CallResult& result, uint64_t epoch, uint32_t layer,
+                   v1::CompressLayersResponse::LayerDone& message) {
+  FillHeader(result, epoch, *message.mutable_header());
+  message.set_layer(layer);
+  const auto& answer = std::get<CompressAnswer>(result.answer->body);
+  for (const SequenceOutcome& outcome : answer.sequences) {
+    FillSequence(answer, outcome, *message.add_results());
+  }
+}
+
 void FillSelectRecomputeResponse(const CallResult& result, uint64_t epoch,
                                  v1::SelectRecomputeResponse& response) {
   const auto& answer = std::get<RecomputeAnswer>(result.answer->body);

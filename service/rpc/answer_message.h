@@ -17,6 +17,11 @@ namespace kvtriage {
 void FillRegisterResponse(const CallResult& result, uint64_t epoch,
                           v1::RegisterRegionsResponse& response);
 void FillCompressResponse(const CallResult& result, uint64_t epoch, v1::CompressResponse& response);
+void FillOpened(const CallResult& result, uint64_t epoch,
+                v1::CompressLayersResponse::Opened& message);
+// `result` is of one layer of a stream.
+void FillLayerDone(const CallResult& result, uint64_t epoch, uint32_t layer,
+                   v1::CompressLayersResponse::LayerDone& message);
 void FillSelectRecomputeResponse(const CallResult& result, uint64_t epoch,
                                  v1::SelectRecomputeResponse& response);
 

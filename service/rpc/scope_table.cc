@@ -14,6 +14,8 @@ constexpr std::array kRows = {
               Scope::kBound},
     MethodRow{RpcMethod::kListRegions, "kvtriage.v1.MemoryService.ListRegions", Scope::kBound},
     MethodRow{RpcMethod::kCompress, "kvtriage.v1.TriageService.Compress", Scope::kBound},
+    MethodRow{RpcMethod::kCompressLayers, "kvtriage.v1.TriageService.CompressLayers",
+              Scope::kBound},
     MethodRow{RpcMethod::kReleaseSequence, "kvtriage.v1.TriageService.ReleaseSequence",
               Scope::kBound},
     MethodRow{RpcMethod::kSelectRecompute, "kvtriage.v1.BlendService.SelectRecompute",

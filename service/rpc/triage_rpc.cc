@@ -6,6 +6,7 @@
 #include "kvtriage/v1/blend.grpc.pb.h"
 #include "kvtriage/v1/triage.grpc.pb.h"
 #include "service/rpc/answer_message.h"
+#include "service/rpc/layers_rpc.h"
 #include "service/rpc/services.h"
 #include "service/rpc/unary_call.h"
 #include "service/validate/blend_proto.h"
@@ -79,6 +80,11 @@ class TriageService final : public v1::TriageService::CallbackService {
     });
     core_.engine.Compress(call->EngineCall(BodyHash(*request), std::move(done)), *std::move(spec));
     return call->reactor();
+  }
+
+  grpc::ServerBidiReactor<v1::CompressLayersRequest, v1::CompressLayersResponse>* CompressLayers(
+      CallbackServerContext* context) override {
+    return StartLayersStream(core_, context);
   }
 
   ServerUnaryReactor* ReleaseSequence(CallbackServerContext* context,

@@ -30,10 +30,36 @@ std::optional<std::string_view> OnlyMetadata(const grpc::CallbackServerContext& 
   return std::string_view(first->second.data(), first->second.size());
 }
 
+absl::StatusOr<PassedCall> PassChecks(RpcCore& core, const grpc::CallbackServerContext& context,
+                                      RpcMethod method, absl::Time begin, absl::Duration usual) {
+  PassedCall passed;
+  absl::StatusOr<std::shared_ptr<Session>> session =
+      PassGate(core.sessions, method, OnlyMetadata(context, kSessionMetadata));
+  if (!session.ok()) return session.status();
+  passed.session = *std::move(session);
+  const auto wanted = context.deadline();
+  const absl::StatusOr<absl::Time> deadline =
+      DeadlineOf(begin,
+                 wanted == std::chrono::system_clock::time_point::max() ? absl::InfiniteFuture()
+                                                                        : absl::FromChrono(wanted),
+                 usual);
+  if (!deadline.ok()) return deadline.status();
+  passed.deadline = *deadline;
+  return passed;
+}
+
 std::shared_ptr<UnaryCall> UnaryCall::Begin(RpcCore& core, grpc::CallbackServerContext* context,
                                             RpcMethod method, absl::Duration usual) {
   std::shared_ptr<UnaryCall> call(new UnaryCall(core, context, method));
-  if (absl::Status status = call->PassChecks(method, usual); !status.ok()) call->Finish(status);
+  absl::StatusOr<PassedCall> passed =
+      PassChecks(core, *context, method, call->report_.begin, usual);
+  if (passed.ok()) {
+    call->session_ = std::move(passed->session);
+    call->deadline_ = passed->deadline;
+    if (call->session_ != nullptr) call->report_.session_id = call->session_->id();
+  } else {
+    call->Finish(passed.status());
+  }
   return call;
 }
 
@@ -47,23 +73,6 @@ UnaryCall::UnaryCall(RpcCore& core, grpc::CallbackServerContext* context, RpcMet
 
 UnaryCall::~UnaryCall() {
   Finish(Error(ErrorReason::kInternal, "", "a call was dropped without an answer"));
-}
-
-absl::Status UnaryCall::PassChecks(RpcMethod method, absl::Duration usual) {
-  absl::StatusOr<std::shared_ptr<Session>> session =
-      PassGate(core_.sessions, method, OnlyMetadata(*context_, kSessionMetadata));
-  if (!session.ok()) return session.status();
-  session_ = *std::move(session);
-  if (session_ != nullptr) report_.session_id = session_->id();
-  const auto wanted = context_->deadline();
-  const absl::StatusOr<absl::Time> deadline =
-      DeadlineOf(report_.begin,
-                 wanted == std::chrono::system_clock::time_point::max() ? absl::InfiniteFuture()
-                                                                        : absl::FromChrono(wanted),
-                 usual);
-  if (!deadline.ok()) return deadline.status();
-  deadline_ = *deadline;
-  return absl::OkStatus();
 }
 
 Call UnaryCall::EngineCall(const BodyDigest& body, std::function<void(CallResult)> done) const {

@@ -14,12 +14,22 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "service/engine/engine.h"
 #include "service/rpc/call_report.h"
 #include "service/rpc/rpc_core.h"
 
 namespace kvtriage {
+
+// What a call has once it may run.
+struct PassedCall {
+  std::shared_ptr<Session> session;  // null where the method needs none
+  absl::Time deadline;
+};
+// The gate, and the deadline rules (`usual` when the client set none).
+absl::StatusOr<PassedCall> PassChecks(RpcCore& core, const grpc::CallbackServerContext& context,
+                                      RpcMethod method, absl::Time begin, absl::Duration usual);
 
 class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
  public:
@@ -51,7 +61,6 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
  private:
   class Reactor;
   UnaryCall(RpcCore& core, grpc::CallbackServerContext* context, RpcMethod method);
-  absl::Status PassChecks(RpcMethod method, absl::Duration usual);
 
   RpcCore& core_;
   grpc::CallbackServerContext* const context_;  // until finished

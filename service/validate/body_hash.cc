@@ -91,4 +91,14 @@ BodyDigest BodyHash(const google::protobuf::Message& request) {
   return Digest(DeterministicBytes(*body));
 }
 
+BodyDigest LayerHash(const BodyDigest& open, uint32_t layer) {
+  // Longer than any request, so no request has the same size.
+  constexpr uint64_t kLayerBytes = uint64_t{1} << 32;
+  const uint64_t numbers[] = {open.bytes, open.low, open.high, layer};
+  BodyDigest digest =
+      Digest(std::string_view(reinterpret_cast<const char*>(numbers), sizeof numbers));
+  digest.bytes = kLayerBytes + open.bytes;
+  return digest;
+}
+
 }  // namespace kvtriage

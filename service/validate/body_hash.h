@@ -13,6 +13,10 @@ namespace kvtriage {
 // client that wants a collision: keys belong to a session, so it could only deceive itself.
 BodyDigest BodyHash(const google::protobuf::Message& request);
 
+// Of one layer of a CompressLayers stream: of the stream's first message and the layer. Never that
+// of a Compress.
+BodyDigest LayerHash(const BodyDigest& open, uint32_t layer);
+
 }  // namespace kvtriage
 
 #endif  // KVTRIAGE_SERVICE_VALIDATE_BODY_HASH_H_

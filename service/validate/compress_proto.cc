@@ -122,6 +122,12 @@ absl::StatusOr<CompressSpec> ParseCompress(const v1::CompressRequest& request, c
   CompressSpec spec;
   KVTRIAGE_ASSIGN_OR_RETURN(spec.header, ParseHeader(request.has_header(), request.header()));
   if (spec.header.resolve) return spec;
+  KVTRIAGE_RETURN_IF_ERROR(ParseCompressBody(request, limits, defaults, spec));
+  return spec;
+}
+
+absl::Status ParseCompressBody(const v1::CompressRequest& request, const Limits& limits,
+                               const PolicyDefaults& defaults, CompressSpec& spec) {
   if (request.cache_id() == 0) return Missing("cache_id");
   spec.cache_id = request.cache_id();
   KVTRIAGE_RETURN_IF_ERROR(ReadLayers(request, spec.layers));
@@ -131,8 +137,7 @@ absl::StatusOr<CompressSpec> ParseCompress(const v1::CompressRequest& request, c
   KVTRIAGE_RETURN_IF_ERROR(ReadOutput(request, spec));
   spec.measure = {request.measure().retained_mass(), request.measure().output_error(),
                   request.measure().oracle_recall()};
-  KVTRIAGE_RETURN_IF_ERROR(ReadSequences(request, spec));
-  return spec;
+  return ReadSequences(request, spec);
 }
 
 }  // namespace kvtriage

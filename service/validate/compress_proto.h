@@ -19,6 +19,10 @@ namespace kvtriage {
 absl::StatusOr<CompressSpec> ParseCompress(const v1::CompressRequest& request, const Limits& limits,
                                            const PolicyDefaults& defaults);
 
+// The same without the header; `spec` is as made.
+absl::Status ParseCompressBody(const v1::CompressRequest& request, const Limits& limits,
+                               const PolicyDefaults& defaults, CompressSpec& spec);
+
 }  // namespace kvtriage
 
 #endif  // KVTRIAGE_SERVICE_VALIDATE_COMPRESS_PROTO_H_

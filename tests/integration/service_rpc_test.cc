@@ -298,6 +298,14 @@ TEST_F(ServiceRpc, EveryGuardedMethodRefusesStrangers) {
              v1::CompressResponse r;
              return triage->Compress(c, {}, &r);
            }},
+          {"CompressLayers",
+           [&](auto* c) {
+             v1::CompressLayersResponse r;
+             const auto stream = triage->CompressLayers(c);
+             while (stream->Read(&r)) {
+             }
+             return stream->Finish();
+           }},
           {"ReleaseSequence",
            [&](auto* c) {
              v1::ReleaseSequenceResponse r;

@@ -79,6 +79,20 @@ TEST(LedgerReader, AQuietServiceMakesWhatStandsThereFinal) {
   EXPECT_EQ(reading.units[0].state, LedgerUnit::kMoving);
 }
 
+// A stream's key is zero: another stream of the past must not pass for it.
+TEST(LedgerReader, StreamsAreKnownByTheirJob) {
+  LedgerImage image;
+  image.Open(1, IdempotencyKey{}, {5}, 2, 1, wire::LedgerUnit::kDone, wire::LedgerJob::kClosed);
+  image.slot(1).op = static_cast<uint32_t>(wire::LedgerOp::kCompressLayers);
+  image.slot(1).job_id = 77;
+  const LedgerReader reader(image.bytes(), 4);
+  EXPECT_EQ(reader.ReadStream(1, 77, Writer::kActive).state, SlotState::kSettled);
+  EXPECT_EQ(reader.ReadStream(1, 78, Writer::kActive).state, SlotState::kUnsettled);
+  EXPECT_EQ(reader.ReadStream(1, 78, Writer::kQuiet).state, SlotState::kUntouched);
+  image.slot(1).op = static_cast<uint32_t>(wire::LedgerOp::kCompress);
+  EXPECT_EQ(reader.ReadStream(1, 77, Writer::kQuiet).state, SlotState::kUntouched);
+}
+
 TEST(LedgerReader, SeesTheSessionsEnd) {
   LedgerImage image;
   const LedgerReader reader(image.bytes(), 4);

@@ -84,19 +84,43 @@ std::vector<uint64_t> Ids(const std::vector<std::unique_ptr<Job>>& jobs) {
   return ids;
 }
 
+bool NothingHeld(const Job&) { return false; }
+
 TEST(JobQueue, RoundRobinOverSessionsInOrderWithinOne) {
   JobQueue queue;
-  EXPECT_EQ(queue.Next(), nullptr);
+  EXPECT_EQ(queue.Next(NothingHeld), nullptr);
   for (uint64_t i = 0; i < 5; ++i) queue.Push(JobOf(1, 10 + i));
   queue.Push(JobOf(2, 20));
   queue.Push(JobOf(2, 21));
   EXPECT_EQ(queue.size(), 7u);
   EXPECT_EQ(queue.bytes(), 10u + 11 + 12 + 13 + 14 + 20 + 21);
-  EXPECT_EQ(queue.Next()->id, 10u);
+  EXPECT_EQ(queue.Next(NothingHeld)->id, 10u);
   queue.Push(JobOf(3, 30));
   EXPECT_EQ(Ids(queue.TakeAll()), (std::vector<uint64_t>{20, 11, 30, 21, 12, 13, 14}));
   EXPECT_EQ(queue.size(), 0u);
   EXPECT_EQ(queue.bytes(), 0u);
+}
+
+TEST(JobQueue, HeldJobsArePassedOverAndWithThemLaterOnesOfTheirSequences) {
+  const auto job = [](uint64_t id, std::vector<uint64_t> sequences) {
+    std::unique_ptr<Job> made = JobOf(1, id);
+    made->sequence_ids = std::move(sequences);
+    return made;
+  };
+  JobQueue queue;
+  queue.Push(job(1, {5, 6}));
+  queue.Push(job(2, {6, 7}));  // behind the first, of one of its sequences
+  queue.Push(job(3, {7}));     // and behind the second
+  queue.Push(job(4, {8}));
+  const auto held = [](const Job& other) { return Touches(other.sequence_ids, {5}); };
+  EXPECT_TRUE(queue.HasNext(held));
+  EXPECT_EQ(queue.Next(held)->id, 4u);
+  EXPECT_FALSE(queue.HasNext(held));
+  EXPECT_EQ(queue.Next(held), nullptr);
+  EXPECT_EQ(queue.size(), 3u);
+  queue.Push(JobOf(2, 9));
+  EXPECT_EQ(queue.Next(held)->id, 9u);  // of another session
+  EXPECT_EQ(Ids(queue.TakeAll()), (std::vector<uint64_t>{1, 2, 3}));
 }
 
 TEST(JobQueue, TakesOutOfTheMiddle) {

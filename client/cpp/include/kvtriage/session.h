@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "kvtriage/cache_description.h"
 #include "kvtriage/compress.h"
+#include "kvtriage/layer_stream.h"
 #include "kvtriage/recompute.h"
 #include "kvtriage/server_info.h"
 
@@ -118,6 +119,11 @@ class Session {
   // Never ends in doubt: whatever happens to the service or the call, `fates` say what is true of
   // the cache. Until it returns, the engine neither runs nor frees the sequences in the request.
   CompressOutcome Compress(const CompressRequest& request, const CallOptions& options = {});
+  // The same, layer by layer: kvtriage/layer_stream.h. The request's layers are those that will
+  // come; kPerSequence sets are refused. The deadline is that of the whole stream. An error:
+  // nothing happened to the cache.
+  absl::StatusOr<std::unique_ptr<LayerStream>> OpenLayers(const CompressRequest& request,
+                                                          const CallOptions& options = {});
   absl::StatusOr<RecomputeResult> SelectRecompute(const RecomputeRequest& request,
                                                   const CallOptions& options = {});
   // When it returns OK, no job touches the rows of these sequences: their blocks may be reused.

@@ -1,0 +1,18 @@
+// The fences of a call: before it runs, and what they learn from it.
+#ifndef KVTRIAGE_SERVICE_ENGINE_FENCES_H_
+#define KVTRIAGE_SERVICE_ENGINE_FENCES_H_
+
+#include "absl/status/status.h"
+#include "service/engine/sequence_table.h"
+
+namespace kvtriage {
+
+// Whether every sequence of the call fits what we know. SEQUENCE_STALE (field "sequences[i]....").
+absl::Status CheckFences(SequenceTable& sequences, const CompressSpec& spec);
+
+// What a call that succeeds did to a sequence.
+SequenceEffect EffectOf(ActKind act, bool noop);
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_SERVICE_ENGINE_FENCES_H_
