@@ -10,6 +10,10 @@ client::DType ClientType(DType dtype) {
       return client::DType::kF16;
     case DType::kBF16:
       return client::DType::kBF16;
+    case DType::kF8E4M3:
+      return client::DType::kF8E4M3;
+    case DType::kF8E5M2:
+      return client::DType::kF8E5M2;
   }
   return client::DType::kUnspecified;
 }

@@ -10,6 +10,9 @@ uint32_t BytesOf(DType dtype) {
       return 2;
     case DType::kBF16:
       return 2;
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return 1;
     case DType::kUnspecified:
       return 0;
   }

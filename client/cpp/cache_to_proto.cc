@@ -9,12 +9,38 @@ v1::DType ToProto(DType dtype) { return static_cast<v1::DType>(dtype); }
 static_assert(static_cast<int>(DType::kF32) == v1::DTYPE_F32);
 static_assert(static_cast<int>(DType::kF16) == v1::DTYPE_F16);
 static_assert(static_cast<int>(DType::kBF16) == v1::DTYPE_BF16);
+static_assert(static_cast<int>(DType::kF8E4M3) == v1::DTYPE_FP8_E4M3);
+static_assert(static_cast<int>(DType::kF8E5M2) == v1::DTYPE_FP8_E5M2);
 static_assert(static_cast<int>(RopePairing::kHalf) == v1::ROPE_PAIRING_HALF);
 static_assert(static_cast<int>(RopePairing::kInterleaved) == v1::ROPE_PAIRING_INTERLEAVED);
 static_assert(static_cast<int>(LayerKind::kFull) == v1::LAYER_KIND_FULL);
+static_assert(static_cast<int>(LayerKind::kMla) == v1::LAYER_KIND_MLA);
 static_assert(static_cast<int>(LayerKind::kAlibi) == v1::LAYER_KIND_ALIBI);
 static_assert(static_cast<int>(Access::kRead) == v1::ACCESS_READ);
 static_assert(static_cast<int>(Access::kReadWrite) == v1::ACCESS_READ_WRITE);
+
+void SetScale(const ViewSpec& view, const MemoryIds& ids, v1::View& out) {
+  if (view.row_scales) {
+    v1::ScaleView& rows = *out.mutable_scale()->mutable_per_row();
+    rows.set_region_id(ids.IdOf(view.row_scales->region));
+    rows.set_offset(view.row_scales->offset);
+    rows.set_block_stride(view.row_scales->block_stride);
+    rows.set_head_stride(view.row_scales->head_stride);
+    rows.set_slot_stride(view.row_scales->slot_stride);
+  } else if (view.scale != 1.0f) {
+    out.mutable_scale()->set_constant(view.scale);
+  }
+}
+
+void SetValues(const LayerSpec& layer, const MemoryIds& ids, v1::LayerSpec& out) {
+  if (!layer.v_in_k) {
+    *out.mutable_v() = ToProto(layer.v, ids);
+    out.set_v_elems(layer.v.row_elems);
+    return;
+  }
+  out.set_v_in_k_first_elem(layer.v_in_k->first);
+  out.set_v_elems(layer.v_in_k->elems);
+}
 
 v1::RopeSpec::ThetaSpeeds ToProto(const ThetaSpeeds& speeds) {
   v1::RopeSpec::ThetaSpeeds out;
@@ -71,6 +97,7 @@ v1::View ToProto(const ViewSpec& view, const MemoryIds& ids) {
   } else {
     out.set_dtype(ToProto(view.dtype));
   }
+  SetScale(view, ids, out);
   return out;
 }
 
@@ -102,8 +129,7 @@ v1::CacheSpec ToProto(const CacheSpec& cache, const MemoryIds& ids) {
     to->set_q_heads(layer.q_heads);
     to->set_kv_heads(layer.kv_heads);
     *to->mutable_k() = ToProto(layer.k, ids);
-    *to->mutable_v() = ToProto(layer.v, ids);
-    to->set_v_elems(layer.v.row_elems);
+    SetValues(layer, ids, *to);
     for (const ViewSpec& companion : layer.companions)
       *to->add_companions() = ToProto(companion, ids);
     to->set_rope_index(layer.rope_index);

@@ -14,8 +14,10 @@ namespace {
 template <typename Visit>
 void ForEachRegion(CacheSpec& spec, const Visit& visit) {
   for (LayerSpec& layer : spec.layers) {
-    visit(layer.k.region);
-    visit(layer.v.region);
+    for (ViewSpec* view : {&layer.k, &layer.v}) {
+      visit(view->region);
+      if (view->row_scales) visit(view->row_scales->region);
+    }
     for (ViewSpec& companion : layer.companions) visit(companion.region);
   }
 }

@@ -36,7 +36,8 @@ HWY_INLINE V CapLogit(const LogitRule& rule, V product, V& z) {
 }
 
 // products[kPanel] of one query row with tokens [begin, begin + kPanel) become logits in base 2; z,
-// unless null, gets what enters the key term. `own` is the row's own index.
+// unless null, gets what enters the key term. The bias of a token is slope2 times its distance from
+// `own`, the row's own index.
 HWY_NOINLINE inline void BendRow(const LogitRule& rule, uint64_t begin, int32_t own, float slope2,
                                  float* products, float* z) {
   const D d;

@@ -23,7 +23,14 @@ struct RowPair {
   const ViewLayout& cached_layout;
   const std::byte *fresh, *cached;
   const std::byte *fresh_ahead, *cached_ahead;
+  // The row's number on each side, for the scales of fp8.
+  const DivergenceRows &fresh_rows, &cached_rows;
+  uint64_t fresh_row, cached_row;
 };
+
+inline float ScaleOf(const DivergenceRows& rows, uint32_t head, uint64_t row) {
+  return IsF8(rows.view.layout.dtype) ? RowScale(rows.view, rows.sequence, head, row) : 1.0f;
+}
 
 }  // namespace kvtriage
 #endif  // KVTRIAGE_KERNELS_CPU_DIVERGENCE_ONCE_
@@ -87,14 +94,26 @@ struct RowSums {
   }
 };
 
+// Elements [first, first + count) of one head.
+struct HeadPart {
+  const std::byte* head;
+  const ViewLayout& layout;
+  float scale;  // 1 unless fp8
+
+  HWY_INLINE void Widen(size_t first, size_t count, float* out) const {
+    WidenStrided(head + first * layout.elem_stride, layout.elem_stride, layout.dtype, count, out);
+    if (scale == 1.0f) return;
+    for (size_t i = 0; i < count; ++i) out[i] *= scale;
+  }
+};
+
 // `count` <= kSumLanes elements from any strides; elements past the end are 0 on both sides.
 template <bool kRelative>
-HWY_INLINE void AddStaged(const std::byte* fresh, const ViewLayout& fresh_layout,
-                          const std::byte* cached, const ViewLayout& cached_layout, size_t count,
+HWY_INLINE void AddStaged(const HeadPart& fresh, const HeadPart& cached, size_t first, size_t count,
                           RowSums<kRelative>& sums) {
   HWY_ALIGN float x[kSumLanes] = {}, y[kSumLanes] = {};
-  WidenStrided(fresh, fresh_layout.elem_stride, fresh_layout.dtype, count, x);
-  WidenStrided(cached, cached_layout.elem_stride, cached_layout.dtype, count, y);
+  fresh.Widen(first, count, x);
+  cached.Widen(first, count, y);
   sums.template Add<DType::kF32, DType::kF32>(reinterpret_cast<const std::byte*>(x),
                                               reinterpret_cast<const std::byte*>(y));
 }
@@ -111,7 +130,8 @@ template <DType kFresh, DType kCached, bool kRelative>
 HWY_INLINE float DivergeRow(const RowPair& row) {
   const ViewLayout& fresh = row.fresh_layout;
   const ViewLayout& cached = row.cached_layout;
-  const bool direct = fresh.contiguous_rows() && cached.contiguous_rows();
+  const bool direct = fresh.contiguous_rows() && cached.contiguous_rows() && !IsF8(fresh.dtype) &&
+                      !IsF8(cached.dtype);
   const size_t elems = fresh.row_elems;
   RowSums<kRelative> sums;
   for (uint32_t head = 0; head < fresh.heads; ++head) {
@@ -124,10 +144,13 @@ HWY_INLINE float DivergeRow(const RowPair& row) {
       Fetch<kCached>(row.cached_ahead + cached_at);
       sums.template Add<kFresh, kCached>(row.fresh + fresh_at, row.cached + cached_at);
     }
+    if (e == elems) continue;
+    const HeadPart fresh_part{row.fresh + fresh_head, fresh,
+                              ScaleOf(row.fresh_rows, head, row.fresh_row)};
+    const HeadPart cached_part{row.cached + cached_head, cached,
+                               ScaleOf(row.cached_rows, head, row.cached_row)};
     for (; e < elems; e += kSumLanes) {
-      AddStaged(row.fresh + fresh_head + e * fresh.elem_stride, fresh,
-                row.cached + cached_head + e * cached.elem_stride, cached,
-                std::min(kSumLanes, elems - e), sums);
+      AddStaged(fresh_part, cached_part, e, std::min(kSumLanes, elems - e), sums);
     }
   }
   return sums.Finish();
@@ -197,7 +220,11 @@ void DivergeChunk(const DivergenceRequest& request, size_t begin, size_t end, fl
                        fresh_rows.At(row - fresh.first_row),
                        cached_rows.At(row - cached.first_row),
                        fresh_ahead.At(next - fresh.first_row),
-                       cached_ahead.At(next - cached.first_row)};
+                       cached_ahead.At(next - cached.first_row),
+                       fresh,
+                       cached,
+                       row - fresh.first_row,
+                       row - cached.first_row};
     divergence[i] = HWY_DYNAMIC_DISPATCH(DivergeAny)(pair, relative);
   }
 }

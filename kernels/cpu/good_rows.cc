@@ -10,10 +10,10 @@
 namespace kvtriage {
 namespace {
 
-bool RowIsFinite(const KvView& view, const std::byte* row) {
-  const ViewLayout& layout = view.layout;
+bool RowIsFinite(const ViewLayout& layout, const std::byte* row, float scale) {
   for (uint64_t k = 0; k < layout.row_elems; ++k) {
-    if (!std::isfinite(LoadElement(row + k * layout.elem_stride, layout.dtype))) return false;
+    const float x = LoadElement(row + k * layout.elem_stride, layout.dtype);
+    if (!std::isfinite(x * scale)) return false;
   }
   return true;
 }
@@ -39,8 +39,8 @@ class GoodRowFinder {
 
  private:
   bool IsGood(uint64_t p) {
-    return (!reads_keys_ || RowIsFinite(layer_.k, keys_.At(p))) &&
-           (!reads_values_ || RowIsFinite(layer_.v, values_.At(p)));
+    return (!reads_keys_ || RowIsFinite(layer_.k.layout, keys_.At(p), keys_.ScaleAt(p))) &&
+           (!reads_values_ || RowIsFinite(layer_.v.layout, values_.At(p), values_.ScaleAt(p)));
   }
 
   const LayerRows& layer_;

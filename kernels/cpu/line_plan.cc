@@ -104,10 +104,13 @@ void PlanLineOf(const HeadMove& move, size_t first, size_t rows, LinePlan& plan)
 }  // namespace
 
 void PlanLine(const HeadMove& move, size_t first, size_t rows, LinePlan& plan) {
-  if (ElementBytes(move.request->from.layout.dtype) == 4) {
-    PlanLineOf<uint32_t>(move, first, rows, plan);
-  } else {
-    PlanLineOf<uint16_t>(move, first, rows, plan);
+  switch (ElementBytes(move.request->from.layout.dtype)) {
+    case 4:
+      return PlanLineOf<uint32_t>(move, first, rows, plan);
+    case 2:
+      return PlanLineOf<uint16_t>(move, first, rows, plan);
+    default:
+      return PlanLineOf<uint8_t>(move, first, rows, plan);
   }
 }
 

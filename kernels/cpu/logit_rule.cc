@@ -13,6 +13,12 @@ constexpr double kLog2E = 1.4426950408889634074;
 
 }  // namespace
 
+double BentLogit2(const LogitRule& rule, float product, float slope2, int64_t distance) {
+  double logit = double{product} * rule.scale;
+  if (rule.softcap > 0) logit = rule.softcap * std::tanh(logit / rule.softcap);
+  return logit * kLog2E + double{slope2} * static_cast<double>(distance);
+}
+
 LogitRule LogitRuleOf(const AttentionInput& input) {
   LogitRule rule;
   const double scale2 = input.scale * kLog2E;
@@ -24,6 +30,7 @@ LogitRule LogitRuleOf(const AttentionInput& input) {
     const double quotient = double{input.scale} / input.softcap;
     rule.over_cap = static_cast<float>(
         std::min(quotient, static_cast<double>(std::numeric_limits<float>::max())));
+    rule.softcap = input.softcap;
     rule.cap2 = static_cast<float>(input.softcap * kLog2E);
   }
   rule.plain = !(input.softcap > 0) && !input.alibi_slopes;

@@ -14,13 +14,17 @@ struct LogitRule {
   bool plain = true;
   float scale = 1.0f;  // z0 = product * scale
   float scale2 = 1.0f, scale2_low = 0.0f;
-  float cap2 = 0.0f;      // softcap * log2 e; 0: none
+  double softcap = 0;     // 0: none
+  float cap2 = 0.0f;      // softcap * log2 e
   float over_cap = 0.0f;  // scale / softcap
 
   // What is left to multiply with once the products are bent.
   float bent_scale2() const { return plain ? scale2 : 1.0f; }
   float bent_scale2_low() const { return plain ? scale2_low : 0.0f; }
 };
+
+// A bent logit in float64; slope2 and distance as for BendRow.
+double BentLogit2(const LogitRule& rule, float product, float slope2, int64_t distance);
 
 LogitRule LogitRuleOf(const AttentionInput& input);
 

@@ -57,6 +57,11 @@ template <Norm kNorm>
 HWY_INLINE void PackColumns(const TokenRange& from, float* panel, float* bad, float* norms) {
   const ViewLayout& layout = from.view.layout;
   RowCursor cursor(from.view, from.sequence, from.head);
+  const bool scaled = IsF8(layout.dtype);
+  HWY_ALIGN float scales[kPanel];
+  for (size_t lane = 0; scaled && lane < from.count; ++lane) {
+    scales[lane] = cursor.ScaleAt(from.begin + lane);
+  }
   for (size_t lane = 0; lane < from.count;) {
     const uint64_t p = from.begin + lane;
     const size_t run = std::min<uint64_t>(from.count - lane, cursor.RowsLeftInBlock(p));
@@ -64,6 +69,7 @@ HWY_INLINE void PackColumns(const TokenRange& from, float* panel, float* bad, fl
     for (size_t k = 0; k < layout.row_elems; ++k) {
       WidenStrided(row + k * layout.elem_stride, layout.slot_stride, layout.dtype, run,
                    panel + k * kPanel + lane);
+      for (size_t t = lane; scaled && t < lane + run; ++t) panel[k * kPanel + t] *= scales[t];
     }
     lane += run;
   }
@@ -98,8 +104,7 @@ HWY_NOINLINE inline void PackValueRows(const TokenRange& from, size_t pitch, flo
       std::fill(row, row + pitch, 0.0f);
       continue;
     }
-    WidenStrided(cursor.At(from.begin + t), layout.elem_stride, layout.dtype, layout.row_elems,
-                 row);
+    WidenRow(cursor.At(from.begin + t), layout, cursor.ScaleAt(from.begin + t), row);
     std::fill(row + layout.row_elems, row + pitch, 0.0f);
     V check = hn::Zero(d);
     for (size_t k = 0; k < pitch; k += kLanes) {

@@ -5,6 +5,7 @@
 #include "kernels/core/dtype.h"
 #include "kernels/cpu/logit_rule.h"
 #include "kernels/cpu/quality_rows.h"
+#include "kernels/cpu/query_turner.h"
 #include "kernels/cpu/score_window.h"
 
 namespace kvtriage {
@@ -44,6 +45,7 @@ void GatherQualityRows(const QualityTask& task, QualityRows& rows) {
   const size_t supplied = ready ? input.a.rows : input.q.rows;
   const size_t group = task.request.layer.q_heads / task.request.kept.size();
   rows = QualityRows();
+  QueryTurner turner(input.rotation);
   for (size_t n = task.begin; n < task.end; ++n) {
     const size_t i = n % task.rows, row = supplied - task.rows + i;
     const size_t head = task.kv_head * group + n / task.rows;
@@ -62,6 +64,7 @@ void GatherQualityRows(const QualityTask& task, QualityRows& rows) {
     if (!std::isfinite(slope2) || !(sink2 < -kNoSink)) continue;
     const size_t q_before = rows.q.size();
     if (!ready && !AppendRow(input.q, row, head, rows.q)) continue;
+    if (!ready) turner.Turn(row, rows.q.data() + q_before);
     if ((given || ready) && input.o && !AppendRow(input.o, row, head, rows.o)) {
       rows.q.resize(q_before);
       continue;

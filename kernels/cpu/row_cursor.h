@@ -23,6 +23,12 @@ class RowCursor {
     return block_base_ + (slot - block_first_slot_) * view_.layout.slot_stride;
   }
 
+  // RowScale of row `p`.
+  float ScaleAt(uint64_t p) {
+    if (view_.scales.base == nullptr) return view_.layout.scale;
+    return RowScale(view_, sequence_, head_, p);
+  }
+
   // Slots of the block of row `p` from `p` on, `p` included, and those before it.
   uint64_t RowsLeftInBlock(uint64_t p) {
     const uint64_t before = RowsBeforeInBlock(p);  // enters the block

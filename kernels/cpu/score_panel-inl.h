@@ -165,6 +165,8 @@ class PanelScorer {
     terms.scale2 = task_.rule.bent_scale2();
     terms.scale2_low = task_.rule.bent_scale2_low();
     terms.bent_z = bent_z_;
+    const bool given_lse = input_.source == AttentionSource::kQueryOutput;
+    terms.given_rule = given_lse && !task_.rule.plain ? &task_.rule : nullptr;
     return terms;
   }
 
@@ -174,6 +176,7 @@ class PanelScorer {
       terms.rows = RowsOfBlock(first, batch_.rows, kTileRows);
       terms.first = batch_.first.data() + first;
       terms.limit = batch_.limit.data() + first;
+      terms.slope2 = batch_.slope2.data() + first;
       const uint64_t end = begin_ + kPanel;
       const bool sees_some = batch_.SeesSome(first, terms.rows, begin_, end);
       const bool sees_all = all_good_ && batch_.SeesAll(first, terms.rows, begin_, end);
@@ -198,6 +201,7 @@ class PanelScorer {
   }
 
   void BendBlock(size_t first, size_t rows) {
+    if constexpr (kTerm == Term::kDrop) std::copy_n(logits_, rows * kPanel, bent_z_);
     for (size_t r = 0; r < rows; ++r) {
       BendRow(task_.rule, begin_, batch_.limit[first + r] - 1, batch_.slope2[first + r],
               logits_ + r * kPanel, UsesLogits(kTerm) ? bent_z_ + r * kPanel : nullptr);

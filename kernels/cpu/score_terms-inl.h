@@ -8,72 +8,15 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/cpu/exp-inl.h"
-#include "kernels/cpu/pack-inl.h"
+#include "kernels/cpu/score_block-inl.h"
 #include "kernels/cpu/visible-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvtriage {
 namespace HWY_NAMESPACE {
-
-// kMass stands for the plain sum of weights, kValue for the sum of their squares (times |v|^2
-// later).
-enum class Term : uint8_t { kMass, kValue, kKey, kJoint, kDrop };
-
-constexpr bool UsesOutputs(Term term) { return term >= Term::kKey; }
-
-// The values of a panel, [dv][kPanel]: packed in advance, or when they are first asked for.
-struct PanelValues {
-  const TokenRange* tokens;
-  float *scratch, *panel;
-  bool packed;
-
-  const float* Get() {
-    if (!packed) {
-      HWY_ALIGN float bad[kPanel];
-      PackPanel<Norm::kNone>(*tokens, scratch, panel, bad, bad);
-      packed = true;
-    }
-    return panel;
-  }
-};
-
-// A block of votes against a panel. Arrays of [rows][kPanel] lie in tiles; pointers per row point
-// at the block's first one.
-struct BlockTerms {
-  const float* logits;   // products q.k, or z when weights are given
-  const float* weights;  // A, or null: computed from the products
-  const float* bent_z;   // z where logits are bent products (bend-inl.h), else null
-  const float* dots;     // v.o
-  const float* lse2;
-  const float* lse2_low;
-  const int32_t *first, *limit;
-  const float* output_square;
-  const float* drop_weight;
-  const float* output_block;  // [dv][rows]
-  size_t rows;
-  // Per row: the token that is treated apart (-1: none), 1 - A of it, and the output without it,
-  // rows rest_pitch apart.
-  const int32_t* dominant;
-  const float* rest;
-  const float* rest_output;
-  size_t rest_pitch;
-  // The panel.
-  uint64_t begin;
-  const int32_t* tokens;
-  const float* value_square;
-  PanelValues* values;
-  size_t value_elems;
-  float scale, scale2, scale2_low;
-};
-
-// Running sums of a panel, [kPanel] each.
-struct PanelSums {
-  HWY_ALIGN float segment[kPanel];  // of the query head in work
-  HWY_ALIGN float score[kPanel];    // reduced over the finished query heads
-  HWY_ALIGN float mass[kPanel];
-};
 
 // Below this share of its two squares the expansion has lost too many digits: at 2^-8 it is off by
 // about 1e-4, too near to what scores may be off in all.
@@ -145,13 +88,36 @@ HWY_INLINE V ExactMulSub(V a, V b, V c) {
 #endif
 }
 
+// Puts 1 - A in place of `rest` where A is above a half and products were bent: float32 logits have
+// lost what counts beside a log-sum-exp that does not stem from them. Few weights are so large.
+HWY_NOINLINE inline V OneMinusBent(const BlockTerms& b, size_t row, size_t lane0, V weight,
+                                   V rest) {
+  const D d;
+  HWY_ALIGN float weights[kLanes], rests[kLanes];
+  hn::Store(weight, d, weights);
+  hn::Store(rest, d, rests);
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    if (!(weights[lane] > 0.5f)) continue;
+    const float product = b.bent_z[row * kPanel + lane0 + lane];
+    const int64_t token = static_cast<int64_t>(b.begin + lane0 + lane);
+    const double logit2 =
+        BentLogit2(*b.given_rule, product, b.slope2[row], token - (b.limit[row] - 1));
+    const double lse2 = double{b.lse2[row]} + b.lse2_low[row];
+    rests[lane] = static_cast<float>(-std::expm1((logit2 - lse2) * 0.69314718055994530942));
+  }
+  return hn::Load(d, rests);
+}
+
 // 1 - A, at least 1e-6. Weights above a half take it from the logit: the difference would keep only
 // the rounding of A.
-HWY_INLINE V OneMinusWeight(const BlockTerms& b, size_t row, V product, V weight) {
+HWY_INLINE V OneMinusWeight(const BlockTerms& b, size_t row, size_t lane0, V product, V weight) {
   const D d;
   V rest = hn::Sub(hn::Set(d, 1.0f), weight);
   const auto near_one = hn::Gt(weight, hn::Set(d, 0.5f));
   if (b.weights == nullptr && !hn::AllFalse(d, near_one)) {
+    if (b.given_rule != nullptr) {
+      return hn::Max(OneMinusBent(b, row, lane0, weight, rest), hn::Set(d, 1e-6f));
+    }
     const V high = ExactMulSub(product, hn::Set(d, b.scale2), hn::Set(d, b.lse2[row]));
     const V low = hn::MulSub(product, hn::Set(d, b.scale2_low), hn::Set(d, b.lse2_low[row]));
     const V y = hn::Mul(hn::Add(high, low), hn::Set(d, 0.69314718056f));
@@ -196,13 +162,10 @@ HWY_INLINE V AddTerm(const BlockTerms& b, size_t row, size_t lane0, V product, V
     return hn::MulAdd(weight, hn::Mul(weight, square), sum);
   } else {
     const V deletable = hn::Mul(weight, hn::Set(d, b.drop_weight[row]));
-    const V factor = hn::Div(deletable, OneMinusWeight(b, row, product, weight));
+    const V factor = hn::Div(deletable, OneMinusWeight(b, row, lane0, product, weight));
     return hn::MulAdd(factor, hn::Mul(factor, Distance(b, row, lane0)), sum);
   }
 }
-
-// Whether z takes part in a term.
-constexpr bool UsesLogits(Term term) { return term == Term::kKey || term == Term::kJoint; }
 
 // Adds rows [from, to) of a block; kMasked where a row may not see every token of the panel, kBent
 // where the products are logits already.

@@ -8,6 +8,7 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/cpu/logit_rule.h"
+#include "kernels/cpu/query_turner.h"
 #include "kernels/cpu/row_blocks.h"
 
 namespace kvtriage {
@@ -89,7 +90,8 @@ class RowCollector {
         has_q_(input_.source != AttentionSource::kReady),
         has_lse_(input_.source == AttentionSource::kQueryOutput),
         has_o_(input_.source != AttentionSource::kQuery && input_.o),
-        needs_o_(has_o_ && NeedsOutputs(request.spec.scorer)) {
+        needs_o_(has_o_ && NeedsOutputs(request.spec.scorer)),
+        turner_(input_.rotation) {
     // One row more: a row that turns out bad is written before it is left out.
     if (has_q_) batch.gathered_q.resize((most_rows + 1) * input_.q.elems);
     if (has_o_) batch.gathered_o.resize((most_rows + 1) * input_.o.elems);
@@ -112,6 +114,7 @@ class RowCollector {
     float* const q = batch_.gathered_q.data() + batch_.rows * input_.q.elems;
     float* const o = batch_.gathered_o.data() + batch_.rows * input_.o.elems;
     if (has_q_ && !LoadRow(input_.q, row, head, q)) return false;
+    if (has_q_) turner_.Turn(row, q);
     if (has_o_ && !LoadRow(input_.o, row, head, o)) return false;
     PushLse(lse2, batch_);
     batch_.first.push_back(static_cast<int32_t>(FirstVisible(layer_, limit)));
@@ -144,6 +147,7 @@ class RowCollector {
   const AttentionInput& input_;
   RowBatch& batch_;
   const bool two_pass_, has_q_, has_lse_, has_o_, needs_o_;
+  QueryTurner turner_;
 };
 
 }  // namespace

@@ -175,7 +175,7 @@ class RowVectors {
     rows_[lane] = cursor_.At(from_.begin + first + lane);
     if (direct_) return;
     float* const row = scratch_ + lane * padded_;
-    WidenElements(rows_[lane], layout_.dtype, layout_.row_elems, row);
+    WidenRow(rows_[lane], layout_, cursor_.ScaleAt(from_.begin + first + lane), row);
     std::fill(row + layout_.row_elems, row + padded_, 0.0f);
     rows_[lane] = reinterpret_cast<const std::byte*>(row);
   }

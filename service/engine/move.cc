@@ -25,7 +25,7 @@ std::vector<MoveRequest> MovesOf(const CompressPlan& plan, const PlanSequence& s
     std::vector<std::span<const int32_t>> kept;
     for (uint32_t h = 0; h < source.kv_heads(); ++h) kept.push_back(result.ListOf(l, h));
     moves.push_back({source.k, from, targets[l].k, to, kept});
-    moves.push_back({source.v, from, targets[l].v, to, kept});
+    if (!source.v_in_k) moves.push_back({source.v, from, targets[l].v, to, kept});
     for (size_t c = 0; c < source.companions.size(); ++c) {
       moves.push_back({source.companions[c], from, targets[l].companions[c], to, kept});
     }

@@ -7,7 +7,7 @@
 namespace kvtriage {
 
 uint64_t PlanLayer::row_bytes() const {
-  uint64_t bytes = k.layout.row_bytes() + v.layout.row_bytes();
+  uint64_t bytes = k.layout.row_bytes() + (v_in_k ? 0 : v.layout.row_bytes());
   for (const KvView& companion : companions) bytes += companion.layout.row_bytes();
   return bytes;
 }

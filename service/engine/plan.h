@@ -21,8 +21,10 @@ struct PlanLayer {
   LayerKind kind = LayerKind::kFull;
   bool movable = true;  // rows may change their place
   KvView k, v;
-  std::vector<KvView> companions;
-  const Rope* rope = nullptr;  // of the registered cache; null: no rotary part
+  bool v_in_k = false;  // v moves with k: elements of its rows from v_first_elem on
+  uint32_t v_first_elem = 0;
+  std::vector<KvView> companions;  // scales of fp8 rows among them
+  const Rope* rope = nullptr;      // of the registered cache; null: no rotary part
 
   uint32_t kv_heads() const { return k.layout.heads; }
   // Bytes of one row of one head in all views together.

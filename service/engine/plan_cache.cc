@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,11 @@ absl::StatusOr<KvView> Resolve(SessionMemory& memory, const ViewSpec& view, bool
     return absl::Status(
         Error(ErrorReason::kRegionReadOnly, field, "the cache lies in a region lent for reading"));
   }
-  return KvView{pin->data() + view.offset, view.layout};
+  return KvView{pin->data() + view.offset, view.layout, {}};
+}
+
+RowScales ScalesIn(const KvView& view) {
+  return {view.base, view.layout.block_stride, view.layout.head_stride, view.layout.slot_stride};
 }
 
 absl::StatusOr<PlanLayer> ResolveLayer(SessionMemory& memory, const LayerSpec& spec, bool written,
@@ -33,6 +38,19 @@ absl::StatusOr<PlanLayer> ResolveLayer(SessionMemory& memory, const LayerSpec& s
   layer.movable = spec.movable();
   KVTRIAGE_ASSIGN_OR_RETURN(layer.k, Resolve(memory, spec.k, written, field, pins));
   KVTRIAGE_ASSIGN_OR_RETURN(layer.v, Resolve(memory, spec.v, written, field, pins));
+  layer.v_in_k = spec.v_in_k;
+  layer.v_first_elem = spec.v_first_elem;
+  if (spec.k_scales) {
+    KVTRIAGE_ASSIGN_OR_RETURN(KvView view, Resolve(memory, *spec.k_scales, written, field, pins));
+    layer.k.scales = ScalesIn(view);
+    if (spec.v_in_k) layer.v.scales = layer.k.scales;
+    layer.companions.push_back(view);
+  }
+  if (spec.v_scales) {
+    KVTRIAGE_ASSIGN_OR_RETURN(KvView view, Resolve(memory, *spec.v_scales, written, field, pins));
+    layer.v.scales = ScalesIn(view);
+    layer.companions.push_back(view);
+  }
   for (const ViewSpec& companion : spec.companions) {
     KVTRIAGE_ASSIGN_OR_RETURN(KvView view, Resolve(memory, companion, written, field, pins));
     layer.companions.push_back(view);
@@ -41,14 +59,22 @@ absl::StatusOr<PlanLayer> ResolveLayer(SessionMemory& memory, const LayerSpec& s
 }
 
 // Whether rows mean the same in both views: copied bytes can be read with the other description.
-bool SameRows(const ViewLayout& a, const ViewLayout& b) {
+bool SameRows(const KvView& x, const KvView& y) {
+  const ViewLayout &a = x.layout, &b = y.layout;
   return a.heads == b.heads && a.row_elems == b.row_elems &&
-         a.opaque_row_bytes == b.opaque_row_bytes && (a.opaque() || a.dtype == b.dtype);
+         a.opaque_row_bytes == b.opaque_row_bytes &&
+         (a.opaque() || (a.dtype == b.dtype && a.scale == b.scale)) &&
+         (x.scales.base == nullptr) == (y.scales.base == nullptr);
+}
+
+// Whether V is the same part of K's rows in both layers, or of neither's.
+bool SameSlice(const PlanLayer& a, const PlanLayer& b) {
+  return a.v_in_k == b.v_in_k && a.v_first_elem == b.v_first_elem;
 }
 
 bool SameRows(const PlanLayer& a, const PlanLayer& b) {
-  const auto same = [](const KvView& x, const KvView& y) { return SameRows(x.layout, y.layout); };
-  return same(a.k, b.k) && same(a.v, b.v) &&
+  const auto same = [](const KvView& x, const KvView& y) { return SameRows(x, y); };
+  return SameRows(a.k, b.k) && SameRows(a.v, b.v) && SameSlice(a, b) &&
          std::equal(a.companions.begin(), a.companions.end(), b.companions.begin(),
                     b.companions.end(), same);
 }
@@ -62,17 +88,14 @@ struct PlacedView {
 absl::StatusOr<std::vector<PlacedView>> Places(SessionMemory& memory, const PlanCache& cache,
                                                PinSet& pins) {
   std::vector<PlacedView> places;
-  const auto add = [&](const ViewSpec& view) -> absl::Status {
+  const auto add = [&](const ViewSpec& view, const std::string&) -> absl::Status {
     KVTRIAGE_ASSIGN_OR_RETURN(const RegionPin* pin, pins.Pin(memory, view.region_id, "cache_id"));
     places.push_back({pin->region().place(), &view.layout});
     places.back().place.offset += view.offset;
     return absl::OkStatus();
   };
   for (const PlanLayer& layer : cache.layers) {
-    const LayerSpec& spec = cache.registered->spec.layers[layer.index];
-    KVTRIAGE_RETURN_IF_ERROR(add(spec.k));
-    KVTRIAGE_RETURN_IF_ERROR(add(spec.v));
-    for (const ViewSpec& companion : spec.companions) KVTRIAGE_RETURN_IF_ERROR(add(companion));
+    KVTRIAGE_RETURN_IF_ERROR(cache.registered->spec.layers[layer.index].ForEachView(add));
   }
   return places;
 }

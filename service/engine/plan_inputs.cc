@@ -9,6 +9,7 @@
 #include "kernels/core/checked_math.h"
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
+#include "service/engine/plan_rotation.h"
 #include "service/engine/plan_tables.h"
 #include "service/engine/plan_tensor.h"
 
@@ -225,6 +226,7 @@ TriageLayer CutLayer(const CompressSpec& spec, const PlanLayer& layer, size_t in
   cut.input.source = spec.inputs.source;
   cut.input.scale = static_cast<float>(spec.inputs.softmax_scale);
   cut.input.q = inputs.q.Cut(rows, index);
+  cut.input.rotation = RotationOf(spec.inputs, layer, rows);
   cut.input.o = inputs.o.Cut(rows, index);
   cut.input.lse = inputs.lse.Cut(rows, index);
   cut.input.lse_base = spec.inputs.lse_base;
@@ -253,6 +255,7 @@ absl::Status CheckInputs(const CompressSpec& spec, const PlanCache& cache) {
   }
   KVTRIAGE_RETURN_IF_ERROR(CheckPresent(spec));
   KVTRIAGE_RETURN_IF_ERROR(CheckAlibi(spec, cache));
+  KVTRIAGE_RETURN_IF_ERROR(CheckRotation(spec, cache));
   return CheckReadable(spec, cache);
 }
 

@@ -20,7 +20,7 @@ struct PlacedView {
   uint64_t end = 0;   // in the file, one past the last byte
   const ViewLayout* layout = nullptr;
   size_t layer = 0;
-  std::string name;  // "k", "v", "companions[0]"
+  std::string name;  // "k", "v", "k.scale.per_row", "companions[0]"
 
   std::string Field() const { return absl::StrCat("spec.layers[", layer, "].", name); }
 };
@@ -50,14 +50,11 @@ absl::StatusOr<PlacedView> Place(const ViewSpec& view, size_t layer, std::string
 absl::StatusOr<std::vector<PlacedView>> PlaceAll(const CacheSpec& cache, const FindRange& find) {
   std::vector<PlacedView> views;
   for (size_t layer = 0; layer < cache.layers.size(); ++layer) {
-    const LayerSpec& spec = cache.layers[layer];
-    KVTRIAGE_ASSIGN_OR_RETURN(views.emplace_back(), Place(spec.k, layer, "k", find));
-    KVTRIAGE_ASSIGN_OR_RETURN(views.emplace_back(), Place(spec.v, layer, "v", find));
-    for (size_t i = 0; i < spec.companions.size(); ++i) {
-      KVTRIAGE_ASSIGN_OR_RETURN(
-          views.emplace_back(),
-          Place(spec.companions[i], layer, absl::StrCat("companions[", i, "]"), find));
-    }
+    const auto place = [&](const ViewSpec& view, std::string name) -> absl::Status {
+      KVTRIAGE_ASSIGN_OR_RETURN(views.emplace_back(), Place(view, layer, std::move(name), find));
+      return absl::OkStatus();
+    };
+    KVTRIAGE_RETURN_IF_ERROR(cache.layers[layer].ForEachView(place));
   }
   return views;
 }

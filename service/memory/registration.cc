@@ -203,6 +203,8 @@ CacheSpec Registration::WithRealIds(CacheSpec cache,
   for (LayerSpec& layer : cache.layers) {
     resolve(layer.k);
     resolve(layer.v);
+    if (layer.k_scales) resolve(*layer.k_scales);
+    if (layer.v_scales) resolve(*layer.v_scales);
     for (ViewSpec& companion : layer.companions) resolve(companion);
   }
   return cache;

@@ -17,15 +17,12 @@ absl::Status SessionEnded() {
 
 std::vector<uint64_t> RegionsOf(const CacheSpec& cache) {
   std::vector<uint64_t> ids;
-  const auto add = [&ids](const ViewSpec& view) {
+  const auto add = [&ids](const ViewSpec& view, const std::string&) {
     if (std::find(ids.begin(), ids.end(), view.region_id) == ids.end())
       ids.push_back(view.region_id);
+    return absl::OkStatus();
   };
-  for (const LayerSpec& layer : cache.layers) {
-    add(layer.k);
-    add(layer.v);
-    for (const ViewSpec& companion : layer.companions) add(companion);
-  }
+  for (const LayerSpec& layer : cache.layers) layer.ForEachView(add).IgnoreError();
   return ids;
 }
 

@@ -4,8 +4,12 @@
 #define KVTRIAGE_SERVICE_POLICY_CACHE_SPEC_H_
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "kernels/core/status_macros.h"
 #include "kvtriage/kernels/rotate.h"
 #include "kvtriage/kernels/views.h"
 
@@ -18,7 +22,7 @@ struct ViewSpec {
   ViewLayout layout;
 };
 
-enum class LayerKind : uint8_t { kFull, kAlibi };
+enum class LayerKind : uint8_t { kFull, kMla, kAlibi };
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kFull;
@@ -26,12 +30,32 @@ struct LayerSpec {
   uint32_t q_heads = 0;
   uint32_t kv_heads = 0;
   ViewSpec k, v;
+  // kMla: v is a part of k's rows, from this element on, and moves with them.
+  bool v_in_k = false;
+  uint32_t v_first_elem = 0;
+  // float32 scales of fp8 rows, one per row, as opaque rows of 4 bytes. With v_in_k those of k hold
+  // for both.
+  std::optional<ViewSpec> k_scales, v_scales;
   std::vector<ViewSpec> companions;  // move with the rows, never scored
   uint32_t rope_index = 0;           // 1-based index into CacheSpec::ropes; 0 = no rotary part
   bool position_aware = false;       // kAlibi: the bias follows stored positions
 
   // Whether rows may change their place: the engine must not derive a mask or a bias from it.
   bool movable() const { return kind != LayerKind::kAlibi || position_aware; }
+
+  // Calls use(view, name in the message) for every view that lies in memory of its own; use's error
+  // ends it.
+  template <class Use>
+  absl::Status ForEachView(const Use& use) const {
+    KVTRIAGE_RETURN_IF_ERROR(use(k, "k"));
+    if (!v_in_k) KVTRIAGE_RETURN_IF_ERROR(use(v, "v"));
+    if (k_scales) KVTRIAGE_RETURN_IF_ERROR(use(*k_scales, "k.scale.per_row"));
+    if (v_scales) KVTRIAGE_RETURN_IF_ERROR(use(*v_scales, "v.scale.per_row"));
+    for (size_t i = 0; i < companions.size(); ++i) {
+      KVTRIAGE_RETURN_IF_ERROR(use(companions[i], "companions[" + std::to_string(i) + "]"));
+    }
+    return absl::OkStatus();
+  }
 };
 
 struct CacheSpec {

@@ -63,6 +63,7 @@ struct SequenceSpec {
 struct ScoreInputsSpec {
   AttentionSource source = AttentionSource::kNone;
   double softmax_scale = 0;
+  bool before_rope = false;  // q is from before RoPE
   std::optional<TensorSpec> q, o, lse, a, z, sums;
   double logit_softcap = 0;                             // 0 = off
   std::optional<TensorSpec> sink_logits, alibi_slopes;  // one number per layer and query head

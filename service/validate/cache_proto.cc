@@ -12,18 +12,29 @@
 namespace kvtriage {
 namespace {
 
+absl::Status CheckRegion(const ViewSpec& view, const std::string& field, uint32_t regions) {
+  if (view.region_id >= kFirstRegionId || view.region_id <= regions) return absl::OkStatus();
+  return Error(ErrorReason::kFieldInvalid, field + ".region_id",
+               "no region with this index in the call")
+      .Got(view.region_id)
+      .Limit(regions);
+}
+
 // One view of a layer; `field` is its name in the layer.
 absl::StatusOr<ViewSpec> ParseLayerView(const v1::View& view, const std::string& field,
                                         uint32_t regions) {
   auto spec = ParseView(view);
   if (!spec.ok()) return UnderField(spec.status(), field);
-  if (spec->region_id < kFirstRegionId && spec->region_id > regions) {
-    return Error(ErrorReason::kFieldInvalid, field + ".region_id",
-                 "no region with this index in the call")
-        .Got(spec->region_id)
-        .Limit(regions);
-  }
+  KVTRIAGE_RETURN_IF_ERROR(CheckRegion(*spec, field, regions));
   return spec;
+}
+
+absl::Status ParseLayerScales(const v1::View& view, const ViewSpec& rows, const std::string& field,
+                              uint32_t regions, std::optional<ViewSpec>& out) {
+  auto scales = ParseRowScales(view, rows.layout);
+  if (!scales.ok()) return UnderField(scales.status(), field);
+  out = *scales;
+  return out ? CheckRegion(*out, field + ".scale.per_row", regions) : absl::OkStatus();
 }
 
 absl::Status CheckHeads(const v1::LayerSpec& layer) {
@@ -65,10 +76,42 @@ absl::Status CheckSameRows(const std::string& field, const ViewLayout& view, con
   return CheckEqual(field + ".num_blocks", view.num_blocks, k.num_blocks);
 }
 
+// V as a part of K's rows.
+absl::Status ParseSlice(const v1::LayerSpec& layer, LayerSpec& spec) {
+  const ViewLayout& k = spec.k.layout;
+  spec.v_in_k = true;
+  spec.v = spec.k;
+  if (k.opaque()) {
+    if (layer.v_elems() == 0 && layer.v_in_k_first_elem() == 0) return absl::OkStatus();
+    return Invalid(layer.v_elems() == 0 ? "v_in_k_first_elem" : "v_elems",
+                   "an opaque row has no elements");
+  }
+  if (layer.v_elems() == 0) return Invalid("v_elems", "extent is 0");
+  const uint64_t end = uint64_t{layer.v_in_k_first_elem()} + layer.v_elems();
+  if (end > k.row_elems) {
+    return Error(ErrorReason::kGeometryInvalid, "v_elems", "V ends behind the K row")
+        .Got(end)
+        .Limit(k.row_elems);
+  }
+  // The row ends inside 63 bits, so a part of it does.
+  spec.v.offset += layer.v_in_k_first_elem() * k.elem_stride;
+  spec.v.layout.row_elems = layer.v_elems();
+  spec.v_first_elem = layer.v_in_k_first_elem();
+  return absl::OkStatus();
+}
+
 absl::Status ParseValues(const v1::LayerSpec& layer, uint32_t regions, LayerSpec& spec) {
+  const bool slice = layer.value_case() == v1::LayerSpec::kVInKFirstElem;
+  if (slice && spec.kind != LayerKind::kMla) {
+    return Error(ErrorReason::kViewOverlap, "v_in_k_first_elem",
+                 "only MLA keeps V inside K's rows");
+  }
+  const bool opaque_mla = spec.kind == LayerKind::kMla && spec.k.layout.opaque() && !layer.has_v();
+  if (slice || opaque_mla) return ParseSlice(layer, spec);
   if (!layer.has_v()) return Missing("v");
   KVTRIAGE_ASSIGN_OR_RETURN(spec.v, ParseLayerView(layer.v(), "v", regions));
   KVTRIAGE_RETURN_IF_ERROR(CheckSameRows("v", spec.v.layout, spec.k.layout));
+  KVTRIAGE_RETURN_IF_ERROR(ParseLayerScales(layer.v(), spec.v, "v", regions, spec.v_scales));
   if (layer.v_elems() != spec.v.layout.row_elems) {
     return Error(ErrorReason::kGeometryInvalid, "v_elems", "differs from v.row_elems")
         .Got(layer.v_elems())
@@ -97,9 +140,15 @@ absl::Status ParseCompanions(const v1::LayerSpec& layer, uint32_t regions, Layer
 }
 
 absl::Status ParseKind(const v1::LayerSpec& layer, LayerSpec& spec) {
-  // MLA, sliding, chunked and recurrent layers.
-  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("kind", layer.kind(), v1::LayerKind_IsValid, {2, 3, 5, 6}));
+  // Sliding, chunked and recurrent layers.
+  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("kind", layer.kind(), v1::LayerKind_IsValid, {3, 5, 6}));
+  if (layer.kind() == v1::LAYER_KIND_MLA) spec.kind = LayerKind::kMla;
   if (layer.kind() == v1::LAYER_KIND_ALIBI) spec.kind = LayerKind::kAlibi;
+  if (spec.kind == LayerKind::kMla && layer.kv_heads() != 1) {
+    return Error(ErrorReason::kGeometryInvalid, "kv_heads", "MLA has one KV head")
+        .Got(layer.kv_heads())
+        .Limit(1);
+  }
   spec.position_aware = layer.position_aware();
   if (spec.position_aware && spec.kind != LayerKind::kAlibi) {
     return Invalid("position_aware", "only for ALiBi layers");
@@ -123,6 +172,7 @@ absl::StatusOr<LayerSpec> ParseLayer(const v1::LayerSpec& layer, uint32_t num_la
   if (!layer.has_k()) return Missing("k");
   KVTRIAGE_ASSIGN_OR_RETURN(spec.k, ParseLayerView(layer.k(), "k", regions));
   KVTRIAGE_RETURN_IF_ERROR(CheckEqual("k.heads", spec.k.layout.heads, spec.kv_heads));
+  KVTRIAGE_RETURN_IF_ERROR(ParseLayerScales(layer.k(), spec.k, "k", regions, spec.k_scales));
   KVTRIAGE_RETURN_IF_ERROR(ParseValues(layer, regions, spec));
   KVTRIAGE_RETURN_IF_ERROR(ParseCompanions(layer, regions, spec));
   spec.rope_index = layer.rope_index();

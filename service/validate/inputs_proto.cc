@@ -23,10 +23,17 @@ absl::Status ReadTensor(const std::string& field, bool present, const v1::Tensor
   return absl::OkStatus();
 }
 
-absl::Status CheckStage(std::string_view field, v1::QueryStage stage) {
-  KVTRIAGE_RETURN_IF_ERROR(CheckEnum(field, stage, v1::QueryStage_IsValid));
-  if (stage == v1::QUERY_STAGE_AFTER_ROPE) return absl::OkStatus();
-  return Error(ErrorReason::kStageMismatch, field, "layers carry no rotary data for such queries");
+// Attention, logits and sums: float32 in the formulas, and nothing is left of them in 8 bits.
+absl::Status ReadPrecise(const std::string& field, bool present, const v1::Tensor& tensor,
+                         std::optional<TensorSpec>& out) {
+  KVTRIAGE_RETURN_IF_ERROR(ReadTensor(field, present, tensor, out));
+  return IsF8(out->dtype) ? Invalid(field + ".dtype", "fp8 is for queries, outputs and rows")
+                          : absl::OkStatus();
+}
+
+absl::Status ReadStage(std::string_view field, v1::QueryStage stage, ScoreInputsSpec& spec) {
+  spec.before_rope = stage == v1::QUERY_STAGE_BEFORE_ROPE;
+  return CheckEnum(field, stage, v1::QueryStage_IsValid);
 }
 
 absl::Status ReadScale(double scale, ScoreInputsSpec& spec) {
@@ -51,7 +58,7 @@ absl::Status ReadLogits(const v1::ScoreInputs& inputs, ScoreInputsSpec& spec) {
   const auto read = [](const std::string& field, bool present, const v1::Tensor& tensor,
                        std::optional<TensorSpec>& out) -> absl::Status {
     if (!present) return absl::OkStatus();
-    KVTRIAGE_RETURN_IF_ERROR(ReadTensor(field, true, tensor, out));
+    KVTRIAGE_RETURN_IF_ERROR(ReadPrecise(field, true, tensor, out));
     if (out->rows == 1 && out->elems == 1) return absl::OkStatus();
     const bool rows = out->rows != 1;
     return Error(ErrorReason::kGeometryInvalid, field + (rows ? ".rows" : ".elems"),
@@ -69,7 +76,7 @@ absl::Status ReadQuery(const v1::ScoreInputs& inputs, ScoreInputsSpec& spec) {
   const v1::ScoreInputs::QueryWindow& query = inputs.query();
   spec.source = AttentionSource::kQuery;
   KVTRIAGE_RETURN_IF_ERROR(ReadTensor("inputs.query.q", query.has_q(), query.q(), spec.q));
-  KVTRIAGE_RETURN_IF_ERROR(CheckStage("inputs.query.stage", query.stage()));
+  KVTRIAGE_RETURN_IF_ERROR(ReadStage("inputs.query.stage", query.stage(), spec));
   return ReadScale(inputs.softmax_scale(), spec);
 }
 
@@ -77,10 +84,10 @@ absl::Status ReadQueryOutput(const v1::ScoreInputs& inputs, ScoreInputsSpec& spe
   const v1::ScoreInputs::QueryOutput& given = inputs.query_output();
   spec.source = AttentionSource::kQueryOutput;
   KVTRIAGE_RETURN_IF_ERROR(ReadTensor("inputs.query_output.q", given.has_q(), given.q(), spec.q));
-  KVTRIAGE_RETURN_IF_ERROR(CheckStage("inputs.query_output.stage", given.stage()));
+  KVTRIAGE_RETURN_IF_ERROR(ReadStage("inputs.query_output.stage", given.stage(), spec));
   KVTRIAGE_RETURN_IF_ERROR(ReadTensor("inputs.query_output.o", given.has_o(), given.o(), spec.o));
   KVTRIAGE_RETURN_IF_ERROR(
-      ReadTensor("inputs.query_output.lse", given.has_lse(), given.lse(), spec.lse));
+      ReadPrecise("inputs.query_output.lse", given.has_lse(), given.lse(), spec.lse));
   if (spec.lse->elems != 1) {
     return Error(ErrorReason::kGeometryInvalid, "inputs.query_output.lse.elems", "one per row")
         .Got(spec.lse->elems)
@@ -97,9 +104,9 @@ absl::Status ReadReady(const v1::CompressRequest& request, Scorer scorer, ScoreI
   // The recall oracle is exact deletion, which reads O.
   const bool needs_o = ReadsOutputs(scorer) || request.measure().oracle_recall();
   spec.source = AttentionSource::kReady;
-  KVTRIAGE_RETURN_IF_ERROR(ReadTensor("inputs.attention.a", ready.has_a(), ready.a(), spec.a));
+  KVTRIAGE_RETURN_IF_ERROR(ReadPrecise("inputs.attention.a", ready.has_a(), ready.a(), spec.a));
   if (ready.has_z() || ReadsLogits(scorer)) {
-    KVTRIAGE_RETURN_IF_ERROR(ReadTensor("inputs.attention.z", ready.has_z(), ready.z(), spec.z));
+    KVTRIAGE_RETURN_IF_ERROR(ReadPrecise("inputs.attention.z", ready.has_z(), ready.z(), spec.z));
   }
   if (ready.has_o() || needs_o) {
     KVTRIAGE_RETURN_IF_ERROR(ReadTensor("inputs.attention.o", ready.has_o(), ready.o(), spec.o));
@@ -116,7 +123,7 @@ absl::Status ReadSums(const v1::ScoreInputs::ColumnSums& sums, const PolicySpec&
   }
   spec.source = AttentionSource::kColumnSums;
   KVTRIAGE_RETURN_IF_ERROR(
-      ReadTensor("inputs.column_sums.sums", sums.has_sums(), sums.sums(), spec.sums));
+      ReadPrecise("inputs.column_sums.sums", sums.has_sums(), sums.sums(), spec.sums));
   KVTRIAGE_RETURN_IF_ERROR(
       CheckEnum("inputs.column_sums.heads", sums.heads(), v1::HeadAxis_IsValid));
   if (sums.heads() == v1::HEAD_AXIS_QUERY) spec.sums_axis = HeadAxis::kQuery;

@@ -1,5 +1,9 @@
 #include "service/validate/view_proto.h"
 
+#include <cmath>
+#include <string>
+#include <utility>
+
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "service/policy/view_geometry.h"
@@ -10,12 +14,16 @@ namespace kvtriage {
 namespace {
 
 absl::StatusOr<DType> ParseDType(v1::DType type) {
-  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("dtype", type, v1::DType_IsValid, {4, 5}));  // fp8
+  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("dtype", type, v1::DType_IsValid));
   switch (type) {
     case v1::DTYPE_F16:
       return DType::kF16;
     case v1::DTYPE_BF16:
       return DType::kBF16;
+    case v1::DTYPE_FP8_E4M3:
+      return DType::kF8E4M3;
+    case v1::DTYPE_FP8_E5M2:
+      return DType::kF8E5M2;
     default:
       return DType::kF32;
   }
@@ -84,7 +92,53 @@ absl::Status ParseRow(const v1::View& view, ViewSpec& spec) {
   return Missing("dtype");
 }
 
+// What the codes of fp8 rows are multiplied with.
+absl::Status ParseScale(const v1::View& view, ViewSpec& spec) {
+  if (!view.has_scale()) return absl::OkStatus();
+  if (spec.layout.opaque() || !IsF8(spec.layout.dtype)) {
+    return Invalid("scale", "only fp8 rows have a scale");
+  }
+  switch (view.scale().kind_case()) {
+    case v1::Scale::kConstant:
+      spec.layout.scale = view.scale().constant();
+      if (spec.layout.scale > 0 && std::isfinite(spec.layout.scale)) return absl::OkStatus();
+      return Invalid("scale.constant", "must be finite and above 0");
+    case v1::Scale::kPerRow:
+      return absl::OkStatus();
+    case v1::Scale::KIND_NOT_SET:
+      break;
+  }
+  return Missing("scale.kind");
+}
+
 }  // namespace
+
+absl::StatusOr<std::optional<ViewSpec>> ParseRowScales(const v1::View& view,
+                                                       const ViewLayout& rows) {
+  if (view.scale().kind_case() != v1::Scale::kPerRow) return std::nullopt;
+  const v1::ScaleView& scales = view.scale().per_row();
+  if (scales.region_id() == 0) return Missing("scale.per_row.region_id");
+  const std::pair<const char*, uint64_t> numbers[] = {{"offset", scales.offset()},
+                                                      {"block_stride", scales.block_stride()},
+                                                      {"head_stride", scales.head_stride()},
+                                                      {"slot_stride", scales.slot_stride()}};
+  for (const auto& [field, bytes] : numbers) {
+    KVTRIAGE_RETURN_IF_ERROR(
+        CheckAligned(std::string("scale.per_row.") + field, bytes, DType::kF32));
+  }
+  ViewSpec spec{scales.region_id(), scales.offset(), {}};
+  spec.layout.block_stride = scales.block_stride();
+  spec.layout.head_stride = scales.head_stride();
+  spec.layout.slot_stride = scales.slot_stride();
+  spec.layout.num_blocks = rows.num_blocks;
+  spec.layout.block_slots = rows.block_slots;
+  spec.layout.heads = rows.heads;
+  spec.layout.opaque_row_bytes = sizeof(float);
+  absl::Status sound = ViewSpan(spec.layout).status();
+  if (sound.ok()) sound = CheckNested(spec.layout);
+  if (!sound.ok()) return UnderField(sound, "scale.per_row");
+  return spec;
+}
 
 absl::StatusOr<ViewSpec> ParseView(const v1::View& view) {
   if (view.region_id() == 0) return Missing("region_id");
@@ -101,6 +155,7 @@ absl::StatusOr<ViewSpec> ParseView(const v1::View& view) {
   spec.layout.block_slots = view.block_slots();
   spec.layout.heads = view.heads();
   KVTRIAGE_RETURN_IF_ERROR(ParseRow(view, spec));
+  KVTRIAGE_RETURN_IF_ERROR(ParseScale(view, spec));
   KVTRIAGE_RETURN_IF_ERROR(ViewSpan(spec.layout).status());
   if (view.num_blocks() > kMaxBlocksPerView) {
     return Error(ErrorReason::kTooMany, "num_blocks", "block ids are int32")

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/core/splitmix64.h"
 #include "tests/support/golden_inputs.h"
 
 namespace kvtriage {
@@ -37,6 +38,19 @@ void AddDirection(const CaseShape& s, const std::vector<float>& direction, bool 
   }
 }
 
+// Rows as the codes of a stream mean them; without the bit that NaN and infinities have.
+void SetF8Rows(const CaseStorage& storage, uint64_t stream, const CaseShape& s, float scale,
+               std::vector<float>& x) {
+  const size_t elems = x.size() / s.kv_heads / s.rows;
+  for (size_t n = 0; n < x.size(); ++n) {
+    const auto code = static_cast<uint8_t>(SplitMix64(stream, n) & 0xBF);
+    const auto head = static_cast<uint32_t>(n / elems / s.rows);
+    const auto row = static_cast<uint32_t>(n / elems % s.rows);
+    x[n] = F8ToFloat(code, *storage.f8) * scale *
+           (storage.scales.per_row ? CacheScales::RowFactor(head, row) : 1.0f);
+  }
+}
+
 // Copies key row `from` over row `to` in every head.
 void CopyKey(uint32_t from, uint32_t to, CaseInputs& in) {
   const CaseShape& s = in.shape;
@@ -49,13 +63,23 @@ void CopyKey(uint32_t from, uint32_t to, CaseInputs& in) {
 
 }  // namespace
 
+CaseStorage StorageOf(const nlohmann::json& file) {
+  CaseStorage storage;
+  storage.v_in_k = file.value("v_in_k", false);
+  if (!file.contains("fp8")) return storage;
+  const nlohmann::json& f8 = file.at("fp8");
+  storage.f8 = f8.at("format") == "e4m3" ? DType::kF8E4M3 : DType::kF8E5M2;
+  storage.scales = {f8.at("k_scale"), f8.at("v_scale"), f8.at("per_row")};
+  return storage;
+}
+
 CaseShape ShapeOf(const nlohmann::json& shape) {
   return {shape.at("Hq"), shape.at("Hk"), shape.at("N"),
           shape.at("W"),  shape.at("dk"), shape.at("dv")};
 }
 
 CaseInputs MakeCaseInputs(const CaseShape& s, uint64_t number,
-                          const std::vector<std::string>& knobs) {
+                          const std::vector<std::string>& knobs, const CaseStorage& storage) {
   CaseInputs in{s, GridValues(number * 1000 + 1, size_t{s.q_heads} * s.window * s.dk),
                 GridValues(number * 1000 + 2, size_t{s.kv_heads} * s.rows * s.dk),
                 GridValues(number * 1000 + 3, size_t{s.kv_heads} * s.rows * s.dv)};
@@ -65,6 +89,13 @@ CaseInputs MakeCaseInputs(const CaseShape& s, uint64_t number,
   for (uint32_t p = 1; Has(knobs, "flat") && p < s.rows; ++p) CopyKey(0, p, in);
   for (float& x : in.q) x *= Has(knobs, "peak") ? 8.0f : 1.0f;
   for (float& x : in.v) x *= Has(knobs, "big") ? 32.0f : 1.0f;
+  if (storage.f8) {
+    SetF8Rows(storage, number * 1000 + 2, s, storage.scales.k, in.k);
+    SetF8Rows(storage, number * 1000 + 3, s, storage.scales.v, in.v);
+  }
+  for (size_t n = 0; storage.v_in_k && n < in.v.size(); ++n) {
+    in.v[n] = in.k[n / s.dv * s.dk + n % s.dv];
+  }
   return in;
 }
 

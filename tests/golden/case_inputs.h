@@ -3,10 +3,12 @@
 #define KVTRIAGE_TESTS_GOLDEN_CASE_INPUTS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "nlohmann/json.hpp"
+#include "tests/support/placed_cache.h"
 
 namespace kvtriage {
 
@@ -21,11 +23,20 @@ struct CaseInputs {
   std::vector<float> v;  // [kv_heads, rows, dv]
 };
 
+// How a case's cache is stored, where that is not the type of its other inputs.
+struct CaseStorage {
+  std::optional<DType> f8;
+  CacheScales scales;
+  bool v_in_k = false;  // V is the first channels of K
+};
+
+CaseStorage StorageOf(const nlohmann::json& file);
+
 CaseShape ShapeOf(const nlohmann::json& shape);
 
 // The tensors of golden case `number` after its knobs.
 CaseInputs MakeCaseInputs(const CaseShape& shape, uint64_t number,
-                          const std::vector<std::string>& knobs);
+                          const std::vector<std::string>& knobs, const CaseStorage& storage);
 
 // How logits are made, and what joins the softmax; one number per query head, or none.
 struct CaseLogits {

@@ -29,11 +29,15 @@ CaseRequest::CaseRequest(const std::vector<CaseLayer>& layers, double scale,
   sequence_.rows = layers[0].inputs.shape.rows;
   for (const CaseLayer& layer : layers) {
     const CaseShape& s = layer.inputs.shape;
-    caches_.push_back(std::make_unique<PlacedCache>(kCacheLayouts[layout], type, s.q_heads,
-                                                    s.kv_heads, s.rows, layer.inputs.k,
-                                                    layer.inputs.v));
-    sequence_.layers.push_back({caches_.back()->layer(),
-                                Input(layer, scale, source, type, layout % 2 == 1, window),
+    caches_.push_back(std::make_unique<PlacedCache>(
+        kCacheLayouts[layout], layer.storage.f8.value_or(type), s.q_heads, s.kv_heads, s.rows,
+        layer.inputs.k, layer.inputs.v, layer.storage.scales));
+    LayerRows rows = caches_.back()->layer();
+    if (layer.storage.v_in_k) {
+      rows.v = rows.k;
+      rows.v.layout.row_elems = s.dv;
+    }
+    sequence_.layers.push_back({rows, Input(layer, scale, source, type, layout % 2 == 1, window),
                                 first_layer + static_cast<uint32_t>(sequence_.layers.size())});
   }
 }

@@ -16,6 +16,7 @@ namespace kvtriage {
 // One layer's inputs and their attention, made once per case.
 struct CaseLayer {
   CaseInputs inputs;
+  CaseStorage storage;
   CaseLogits logits;
   CaseAttention attention;
 };

@@ -2,7 +2,8 @@
 import ref_np as ref
 
 # Hq, Hk, N, dk, dv
-SHAPES = {'T': (2, 1, 17, 8, 8), 'S': (8, 2, 300, 64, 64), 'M': (32, 8, 1024, 128, 128), 'X': (6, 2, 777, 40, 56)}
+SHAPES = {'T': (2, 1, 17, 8, 8), 'S': (8, 2, 300, 64, 64), 'M': (32, 8, 1024, 128, 128), 'X': (6, 2, 777, 40, 56),
+          'MLA': (16, 1, 512, 576, 512)}
 W16 = dict(ref.BASE, rows=16, recent=16)
 NAMES = ['streaming', 'h2o', 'tova', 'snapkv', 'adakv', 'vatp'] + [
     base + '+' + scorer for base in ('h2o', 'tova', 'snapkv', 'adakv') for scorer in ref.EXTRA]
@@ -20,7 +21,7 @@ def case(ident, number, shape, policy, removed, rows=None, **more):
 def compress_cases():
     out, number = [], 101
     for kind in ('value', 'key', 'joint'):
-        for shape in SHAPES:
+        for shape in ('T', 'S', 'M', 'X'):
             out.append(case('obc-%s-%s' % (kind, shape), number, shape, dict(W16, scorer=kind), .7))
             number += 1
     joint, key = dict(W16, scorer='joint'), dict(W16, scorer='key')
@@ -39,6 +40,14 @@ def compress_cases():
     out += [case('obc-softcap-S', 122, 'S', joint, .7, measure=True, logits={'softcap': 5.0}),
             case('obc-alibi-S', 123, 'S', joint, .7, measure=True, logits={'alibi_slopes': slopes}),
             case('obc-learnedsink-S', 124, 'S', joint, .7, measure=True, logits={'sink_logits': [0.7] * SHAPES['S'][0]})]
+    for number, kind in ((128, 'joint'), (129, 'drop')):
+        name = ('drop' if kind == 'drop' else 'obc') + '-mla'
+        out.append(case(name, number, 'MLA', dict(W16, scorer=kind), .7, v_in_k=True))
+    for kind in ('e4m3', 'e5m2'):
+        for per_row in (False, True):
+            scales = {'format': kind, 'k_scale': .25, 'v_scale': .75, 'per_row': per_row}
+            name = 'obc-fp8-%s-%sS' % (kind, 'rows-' if per_row else '')
+            out.append(case(name, 130, 'S', joint, .7, measure=not per_row, fp8=scales))
     for number, pool, kernel in ((201, 'avg', 5), (202, 'avg', 7), (203, 'max', 5), (204, 'max', 7)):
         snap = dict(ref.BASE, rows=32, recent=32, pool=pool, kernel=kernel)
         out.append(case('snap-S-%s%d' % (pool, kernel), number, 'S', snap, .5, ties=pool == 'max'))

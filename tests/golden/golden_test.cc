@@ -34,10 +34,11 @@ class Golden
         shape_(ShapeOf(file_["shape"])) {
     const std::vector<std::string> knobs = file_["knobs"];
     for (uint64_t l = 0; l < file_["layers"]; ++l) {
-      CaseLayer layer{
-          MakeCaseInputs(shape_, file_["case_number"].get<uint64_t>() + 1000 * l, knobs),
-          LogitsOf(file_.head()),
-          {}};
+      CaseLayer layer{};
+      layer.storage = StorageOf(file_.head());
+      layer.logits = LogitsOf(file_.head());
+      layer.inputs = MakeCaseInputs(shape_, file_["case_number"].get<uint64_t>() + 1000 * l, knobs,
+                                    layer.storage);
       layer.attention = Attend(layer.inputs, file_["scale"], layer.logits);
       layers_.push_back(std::move(layer));
     }

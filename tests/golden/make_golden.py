@@ -17,10 +17,27 @@ TYPES = ('f32', 'f16', 'bf16')
 SCORE_TOLERANCE = {'of_largest': 2e-5, 'relative': 1e-4, 'relative_floor': 1e-6}
 
 
-def layers_of(c, number, scale_shape):
+def fp8_rows(stream, shape, kind, scale, per_row):
+    """Rows as the codes of a stream, none of them NaN or infinite, mean them; scales times 1, 2 or 3 if `per_row`."""
+    code = (ref.splitmix64(stream, np.arange(int(np.prod(shape)))) & np.uint64(0xBF)).astype(np.uint8).reshape(shape)
+    factor = 1.0 + (np.arange(shape[1])[None] + np.arange(shape[0])[:, None]) % 3 if per_row else np.ones(shape[:2])
+    return ref.from_fp8(code, kind) * (scale * factor)[..., None]
+
+
+def inputs_of(c, number, scale_shape):
     hq, hk, n, dk, dv = scale_shape
-    return [(ref.make_inputs(number + 1000 * l, hq, hk, n, c['rows'], dk, dv, knobs=c['knobs']),
-             c.get('first_layer', 0) + l) for l in range(c['layers'])]
+    x = ref.make_inputs(number, hq, hk, n, c['rows'], dk, dv, knobs=c['knobs'])
+    if 'fp8' in c:
+        f = c['fp8']
+        x['K'] = fp8_rows(number * 1000 + 2, x['K'].shape, f['format'], f['k_scale'], f['per_row'])
+        x['V'] = fp8_rows(number * 1000 + 3, x['V'].shape, f['format'], f['v_scale'], f['per_row'])
+    if c.get('v_in_k'):
+        x['V'] = x['K'][..., :dv]
+    return x
+
+
+def layers_of(c, number, scale_shape):
+    return [(inputs_of(c, number + 1000 * l, scale_shape), c.get('first_layer', 0) + l) for l in range(c['layers'])]
 
 
 def answers_of(c, layers, scale, b):
@@ -65,7 +82,7 @@ def write_compress(c, folder):
     number, scale, b, answers = solve(c, ref.budget(n, ratio=c['ratio']))
     f = GoldenFile(c['id'])
     queries = p['scorer'] not in NO_QUERIES
-    more = {'logits': c['logits']} if 'logits' in c else {}
+    more = {name: c[name] for name in ('logits', 'fp8', 'v_in_k') if name in c}
     f.write(folder, {
         'operation': 'compress', 'case_number': number, 'knobs': c['knobs'], 'layers': c['layers'],
         'first_layer': c.get('first_layer', 0), 'scale': scale, 'input_types': TYPES,

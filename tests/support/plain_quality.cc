@@ -11,7 +11,8 @@ namespace {
 
 double Value(const LayerRows& layer, uint32_t head, uint64_t p, uint64_t k) {
   return LoadElement(RowAddress(layer.v, layer.sequence, head, p) + k * layer.v.layout.elem_stride,
-                     layer.v.layout.dtype);
+                     layer.v.layout.dtype) *
+         RowScale(layer.v, layer.sequence, head, p);
 }
 
 }  // namespace

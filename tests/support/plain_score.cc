@@ -20,7 +20,8 @@ bool ReadsV(Scorer scorer) {
 double Element(const KvView& view, const SequenceRows& sequence, uint32_t head, uint64_t p,
                uint64_t k) {
   return LoadElement(RowAddress(view, sequence, head, p) + k * view.layout.elem_stride,
-                     view.layout.dtype);
+                     view.layout.dtype) *
+         RowScale(view, sequence, head, p);
 }
 
 double Element(const TensorView& tensor, uint64_t row, uint64_t head, uint64_t elem) {
@@ -32,6 +33,29 @@ bool Finite(const TensorView& tensor, uint64_t row, uint64_t head) {
     if (!std::isfinite(Element(tensor, row, head, k))) return false;
   }
   return true;
+}
+
+// One query row, turned to its position.
+std::vector<double> Query(const AttentionInput& input, uint32_t row, uint32_t head) {
+  std::vector<double> q;
+  for (uint32_t k = 0; k < input.q.elems; ++k) q.push_back(Element(input.q, row, head, k));
+  if (input.rotation.rope == nullptr) return q;
+  const Rope& rope = *input.rotation.rope;
+  const uint32_t pairs = rope.rotary_dim / 2;
+  for (uint32_t j = 0; j < pairs; ++j) {
+    uint32_t plane = 0;
+    if (rope.multi_plane()) {
+      plane = j < rope.sections[0] ? 0 : j < rope.sections[0] + rope.sections[1] ? 1 : 2;
+    }
+    const double angle = static_cast<double>(input.rotation.At(row)[plane]) * rope.speeds[j];
+    const bool half = rope.pairing == RopePairing::kHalf;
+    const uint32_t a = rope.offset + (half ? j : 2 * j);
+    const uint32_t b = half ? a + pairs : a + 1;
+    const double x = q[a], y = q[b];
+    q[a] = rope.attention_factor * (x * std::cos(angle) - y * std::sin(angle));
+    q[b] = rope.attention_factor * (y * std::cos(angle) + x * std::sin(angle));
+  }
+  return q;
 }
 
 // |alpha v + beta (v - o)|^2 for one pair.
@@ -283,6 +307,7 @@ PlainAttention PlainAttend(const LayerRows& layer, const AttentionInput& input, 
       usable = usable && std::isfinite(slope) && sink_logit < kInf;
       if (!usable) continue;
       x.usable[row] = 1;
+      const std::vector<double> q = ready ? std::vector<double>() : Query(input, t, h);
       std::vector<double> logits(x.tokens);
       double top = sink_logit;
       for (const uint32_t p : seen) {
@@ -293,7 +318,7 @@ PlainAttention PlainAttend(const LayerRows& layer, const AttentionInput& input, 
           continue;
         }
         for (uint32_t k = 0; k < layer.k.layout.row_elems; ++k) {
-          z += Element(input.q, t, h, k) * Element(layer.k, layer.sequence, g, p, k);
+          z += q[k] * Element(layer.k, layer.sequence, g, p, k);
         }
         z *= input.scale;
         logits[p] = z;

@@ -1,4 +1,4 @@
-// Cache descriptions as messages: rotary data.
+// Cache descriptions as messages.
 #include "client/cpp/cache_to_proto.h"
 
 #include "gtest/gtest.h"
@@ -36,6 +36,38 @@ TEST(CacheProto, RopesKeepTheirNumbers) {
   EXPECT_EQ(sent.ropes(0).mrope_sections_size(), 3);
   EXPECT_EQ(sent.ropes(1).speeds_f64le().size(), 16u);
   EXPECT_EQ(sent.layers(0).rope_index(), 2u);
+}
+
+TEST(CacheProto, LatentRowsAndTheirScales) {
+  CacheSpec cache;
+  LayerSpec& layer = cache.layers.emplace_back();
+  layer.kind = LayerKind::kMla;
+  layer.q_heads = 128;
+  layer.kv_heads = 1;
+  layer.k = ContiguousView(Region::OfThisCall(0), 4096, 1, 64, 576, DType::kF8E4M3);
+  layer.k.row_scales = RowScales{Region::OfThisCall(1), 256, 0, 0, 4};
+  layer.v_in_k = LayerSpec::Slice{64, 512};
+  const v1::LayerSpec sent = ToProto(cache, MemoryIds()).layers(0);
+  EXPECT_EQ(sent.kind(), v1::LAYER_KIND_MLA);
+  EXPECT_EQ(sent.k().dtype(), v1::DTYPE_FP8_E4M3);
+  EXPECT_EQ(sent.k().elem_stride(), 1u);
+  EXPECT_EQ(sent.k().scale().per_row().offset(), 256u);
+  EXPECT_EQ(sent.k().scale().per_row().slot_stride(), 4u);
+  EXPECT_EQ(sent.value_case(), v1::LayerSpec::kVInKFirstElem);
+  EXPECT_EQ(sent.v_in_k_first_elem(), 64u);
+  EXPECT_EQ(sent.v_elems(), 512u);
+}
+
+TEST(CacheProto, AScaleForAllRowsIsSentWhereThereIsOne) {
+  CacheSpec cache;
+  LayerSpec& layer = cache.layers.emplace_back();
+  layer.k = ContiguousView({}, 0, 2, 64, 128, DType::kF8E5M2);
+  layer.v = layer.k;
+  layer.v.scale = 0.25f;
+  const v1::LayerSpec sent = ToProto(cache, MemoryIds()).layers(0);
+  EXPECT_FALSE(sent.k().has_scale());
+  EXPECT_EQ(sent.v().scale().constant(), 0.25f);
+  EXPECT_EQ(sent.v_elems(), 128u);
 }
 
 TEST(CacheProto, EveryScalingIsSent) {

@@ -42,6 +42,15 @@ TEST_F(MemoryBookTest, IndicesOfTheCallBecomeHandles) {
   EXPECT_GE(lot.regions[0].region.handle, kFirstHandle);
 }
 
+TEST_F(MemoryBookTest, RegionsOfRowScalesCount) {
+  CacheSpec cache = CacheOver(Region::OfThisCall(0), Region::OfThisCall(0));
+  cache.layers[0].v.row_scales = RowScales{Region::OfThisCall(1), 0, 0, 0, 4};
+  const Lot lot = Enter({cache});
+  EXPECT_EQ(book_.SpecOf(lot.caches[0].cache)->layers[0].v.row_scales->region,
+            lot.regions[1].region);
+  EXPECT_EQ(book_.Remove({lot.regions[1].region}, {}).caches.size(), 1u);
+}
+
 TEST_F(MemoryBookTest, KeepsItsOwnDescriptors) {
   const Lot lot = Enter({});
   EXPECT_NE(lot.regions[0].spec.fd, memory_->fd());

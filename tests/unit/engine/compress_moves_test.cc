@@ -76,6 +76,18 @@ const Layout kLayouts[] = {
     {"transposed keys", {.transposed_keys = true}, 1},
     {"companions", {.companion_bytes = 9}, 0},
     {"half floats", {.dk = 8, .dv = 3, .dtype = DType::kBF16, .transposed_keys = true}, 2},
+    {"fp8 with scales per row",
+     {.dk = 8, .dv = 16, .dtype = DType::kF8E4M3, .transposed_keys = true, .row_scales = true},
+     1},
+    {"latent rows", {.heads = {1, 1}, .group = 4, .dk = 24, .dv = 16, .v_in_k = true}, 0},
+    {"fp8 latent rows with scales",
+     {.heads = {1, 1},
+      .dk = 24,
+      .dv = 16,
+      .dtype = DType::kF8E5M2,
+      .row_scales = true,
+      .v_in_k = true},
+     2},
     {"layers that differ", {.heads = {1, 4, 2}, .companion_bytes = 3}, 0},
 };
 

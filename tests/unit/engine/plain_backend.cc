@@ -78,7 +78,8 @@ float Element(const DivergenceRows& rows, uint32_t head, int32_t row, uint32_t e
   const ViewLayout& layout = rows.view.layout;
   const uint64_t index = static_cast<uint64_t>(row) - rows.first_row;
   return LoadElement(RowAddress(rows.view, rows.sequence, head, index) + e * layout.elem_stride,
-                     layout.dtype);
+                     layout.dtype) *
+         RowScale(rows.view, rows.sequence, head, index);
 }
 
 }  // namespace

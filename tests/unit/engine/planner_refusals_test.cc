@@ -2,6 +2,7 @@
 // not one byte of the lent memory changed, no pin left.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <ostream>
 #include <utility>
@@ -79,6 +80,15 @@ void UseAlibi(Scene& s, bool position_aware) {
     layer.position_aware = position_aware;
   }
   s.spec.cache_id = RegisterCache(s.session, alibi);
+}
+
+// The scene's cache described once more, its keys turned by a rope of two channels.
+void UseRope(Scene& s, std::array<uint32_t, 3> sections) {
+  CacheSpec roped = s.cache.spec();
+  roped.ropes = {{.rotary_dim = 2, .speeds = {1.0}, .sections = sections}};
+  for (LayerSpec& layer : roped.layers) layer.rope_index = 1;
+  s.spec.cache_id = RegisterCache(s.session, roped);
+  s.spec.inputs.before_rope = true;
 }
 
 // One number per layer and query head.
@@ -284,6 +294,42 @@ const Case kCases[] = {
        s.spec.inputs.sink_logits->offset = s.cache.lent().bytes() - 4;
      },
      "range_out_of_region", "inputs.sink_logits"},
+    // Kind: the query stage mixed up. https://github.com/LMCache/LMCache/pull/1633
+    {"queries before RoPE, no rotary data",
+     [](Scene& s) { UseQueries(s), s.spec.inputs.before_rope = true; }, "stage_mismatch",
+     "inputs.query.stage", 0},
+    {"queries before RoPE, no positions",
+     [](Scene& s) {
+       UseQueries(s), UseRope(s, {});
+       s.spec.sequences[0].positions = PositionsSpec{.first = 0};
+     },
+     "field_missing", "sequences[1].positions"},
+    {"queries before RoPE, one plane of three",
+     [](Scene& s) {
+       UseQueries(s), UseRope(s, {1, 0, 0});
+       s.spec.sequences[1].positions = PositionsSpec{.first = 0};
+       s.spec.sequences[0].positions = PositionsSpec{.list = std::vector<int32_t>(16)};
+     },
+     "field_invalid",
+     "sequences[0].positions",
+     {},
+     16,
+     48},
+    {"queries before RoPE without rows of their own",
+     [](Scene& s) {
+       UseQueries(s), UseRope(s, {});
+       for (SequenceSpec& sequence : s.spec.sequences) {
+         sequence.positions = PositionsSpec{.first = 0};
+         sequence.rows_count = 4;
+       }
+       s.spec.sequences[0].physical_len = s.spec.sequences[0].logical_len = 3;
+       s.spec.sequences[0].row_limits = {3, 3, 3, 3};
+     },
+     "field_invalid",
+     "sequences[0].rows_count",
+     {},
+     4,
+     3},
     // layers whose rows keep their place
     {"in place, bias by the row's place", [](Scene& s) { UseAlibi(s, false); }, "layer_not_movable",
      "act", 0},
@@ -474,9 +520,14 @@ TEST_F(Planner, OpaqueRowsCanBeMovedAndNotScored) {
 }
 
 TEST_F(Planner, CopyNeedsTheSameGeometry) {
-  const CacheShape shapes[] = {
-      {.heads = {2, 1}},      {.dk = 5},      {.dv = 4},           {.dtype = DType::kF16},
-      {.companion_bytes = 3}, {.heads = {2}}, {.heads = {2, 2, 2}}};
+  const CacheShape shapes[] = {{.heads = {2, 1}},
+                               {.dk = 5},
+                               {.dv = 4},
+                               {.dtype = DType::kF16},
+                               {.companion_bytes = 3},
+                               {.heads = {2}},
+                               {.heads = {2, 2, 2}},
+                               {.row_scales = true}};
   WorkerCache cache(session_, {});
   for (const CacheShape& shape : shapes) {
     WorkerCache target(session_, shape);

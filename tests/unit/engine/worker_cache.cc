@@ -90,7 +90,18 @@ WorkerCache::WorkerCache(std::shared_ptr<Session> session, const CacheShape& sha
     layer.kv_heads = shape.heads[l];
     layer.q_heads = shape.heads[l] * shape.group;
     layer.k = place(Layout(shape, shape.heads[l], shape.dk, shape.transposed_keys));
-    layer.v = place(Layout(shape, shape.heads[l], shape.dv, false));
+    if (shape.row_scales) layer.k_scales = place(OpaqueLayout(shape, shape.heads[l], 4));
+    if (shape.v_in_k) {
+      layer.kind = LayerKind::kMla;
+      layer.v_in_k = true;
+      layer.v_first_elem = shape.dk - shape.dv;
+      layer.v = layer.k;
+      layer.v.offset += layer.v_first_elem * layer.k.layout.elem_stride;
+      layer.v.layout.row_elems = shape.dv;
+    } else {
+      layer.v = place(Layout(shape, shape.heads[l], shape.dv, false));
+      if (shape.row_scales) layer.v_scales = place(OpaqueLayout(shape, shape.heads[l], 4));
+    }
     if (shape.companion_bytes > 0) {
       layer.companions.push_back(place(OpaqueLayout(shape, shape.heads[l], shape.companion_bytes)));
     }
@@ -104,6 +115,8 @@ WorkerCache::WorkerCache(std::shared_ptr<Session> session, const CacheShape& sha
   }
   for (LayerSpec& layer : spec_.layers) {
     layer.k.region_id = layer.v.region_id = lent_->region_id();
+    if (layer.k_scales) layer.k_scales->region_id = lent_->region_id();
+    if (layer.v_scales) layer.v_scales->region_id = lent_->region_id();
     for (ViewSpec& companion : layer.companions) companion.region_id = lent_->region_id();
   }
   cache_id_ = RegisterCache(session, spec_);
@@ -120,8 +133,12 @@ SequenceSpec WorkerCache::Sequence(uint64_t id, uint32_t rows, std::vector<int32
 }
 
 std::vector<ViewSpec> WorkerCache::ViewsOf(uint32_t layer) const {
-  std::vector<ViewSpec> views = {spec_.layers[layer].k, spec_.layers[layer].v};
-  for (const ViewSpec& companion : spec_.layers[layer].companions) views.push_back(companion);
+  std::vector<ViewSpec> views;
+  const auto add = [&views](const ViewSpec& view, const std::string&) {
+    views.push_back(view);
+    return absl::OkStatus();
+  };
+  spec_.layers[layer].ForEachView(add).IgnoreError();
   return views;
 }
 

@@ -21,6 +21,8 @@ struct CacheShape {
   bool transposed_keys = false;
   uint32_t companion_bytes = 0;  // one opaque companion per layer
   bool writable = true;
+  bool row_scales = false;  // K and V have a float32 per row
+  bool v_in_k = false;      // MLA: V is the last dv elements of K's rows
 };
 
 class WorkerCache {

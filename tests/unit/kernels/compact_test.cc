@@ -91,6 +91,9 @@ std::vector<int32_t> RandomKept(uint32_t rows, std::mt19937& random) {
   return kept;
 }
 
+// One of every size of elements.
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF8E4M3};
+
 // One random move; every byte of the target buffer is compared, so nothing but moved rows may
 // change.
 void CheckRandomMove(uint32_t seed, uint32_t most_rows) {
@@ -99,7 +102,7 @@ void CheckRandomMove(uint32_t seed, uint32_t most_rows) {
   const uint32_t slots[] = {1, 2, 16, 32, 64, 1 + static_cast<uint32_t>(random() % 400)};
   LayoutShape shape{.block_slots = slots[random() % 6],
                     .heads = 1 + static_cast<uint32_t>(random() % 4),
-                    .dtype = random() % 2 == 0 ? DType::kF32 : DType::kBF16};
+                    .dtype = kTypes[random() % 3]};
   if (random() % 2 == 0) {
     shape.opaque_row_bytes = 1 + random() % (random() % 4 == 0 ? 1024 : 80);
   } else {
@@ -206,7 +209,7 @@ void CheckLargeMove(const ViewLayout& layout, uint32_t rows) {
 TEST(MoveTest, LargeAlignedMovesOnEveryTarget) {
   const auto none = [] { return uint64_t{0}; };
   for (const uint32_t slots : {16u, 48u, 1000u}) {
-    for (const DType type : {DType::kBF16, DType::kF32}) {
+    for (const DType type : kTypes) {
       SCOPED_TRACE(testing::Message() << "block " << slots << " of " << DTypeName(type));
       const uint32_t rows = 4500;
       const LayoutShape shape{.num_blocks = rows / slots + 3,
@@ -557,15 +560,13 @@ TEST(LinePlanTest, WindowsReadRowsOfTheSequenceOnly) {
   for (uint32_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
-    const uint64_t size = random() % 2 == 0 ? 2 : 4;
+    const DType type = kTypes[random() % 3];
+    const uint64_t size = ElementBytes(type);
     const uint32_t slots = 1 + random() % 70, first_slot = random() % 70;
     const uint32_t rows = 1 + random() % 300;
     const uint32_t blocks = static_cast<uint32_t>(CeilDiv(first_slot + rows, slots));
-    const LayoutShape shape{.num_blocks = blocks,
-                            .block_slots = slots,
-                            .heads = 1,
-                            .row_elems = 4,
-                            .dtype = size == 2 ? DType::kBF16 : DType::kF32};
+    const LayoutShape shape{
+        .num_blocks = blocks, .block_slots = slots, .heads = 1, .row_elems = 4, .dtype = type};
     const int order[] = {2, 3, 1, 0};
     const ViewLayout layout = NestAxes(shape, order, [] { return uint64_t{0}; });
     const std::vector<int32_t> table = RandomTable(blocks, blocks, random);

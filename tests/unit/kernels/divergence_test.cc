@@ -19,12 +19,15 @@ namespace {
 using testing::ElementsAre;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kAnyType[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3,
+                              DType::kF8E5M2};
 
 // Rows [rows][heads][elems] stored at any strides; every other byte is NaN.
 struct StoredRows {
   std::vector<std::byte> memory;
   std::vector<int32_t> table;
   DivergenceRows rows;
+  std::vector<float> scales;
 
   StoredRows(const std::vector<float>& x, uint32_t count, uint32_t heads, uint32_t elems,
              DType type, uint32_t first_row, std::mt19937& random) {
@@ -49,6 +52,24 @@ struct StoredRows {
     }
   }
 
+  // Gives fp8 rows a scale: one for all, or one each.
+  void SetScales(std::mt19937& random) {
+    ViewLayout& layout = rows.view.layout;
+    if (!IsF8(layout.dtype)) return;
+    layout.scale = 0.37f;
+    if (random() % 2 == 0) return;
+    scales.resize(size_t{layout.num_blocks} * layout.heads * layout.block_slots);
+    for (float& scale : scales) scale = std::ldexp(1.3f, static_cast<int>(random() % 5) - 2);
+    rows.view.scales = {reinterpret_cast<const std::byte*>(scales.data()),
+                        uint64_t{4} * layout.heads * layout.block_slots,
+                        uint64_t{4} * layout.block_slots, 4};
+  }
+
+  double Number(uint32_t head, uint32_t p, uint32_t e) const {
+    return LoadElement(At(head, p, e), rows.view.layout.dtype) *
+           RowScale(rows.view, rows.sequence, head, p);
+  }
+
   std::byte* At(uint32_t head, uint32_t p, uint32_t e) const {
     return RowAddress(rows.view, rows.sequence, head, p) + e * rows.view.layout.elem_stride;
   }
@@ -60,9 +81,8 @@ double DivergenceByHand(const StoredRows& fresh, const StoredRows& cached, uint3
   double difference = 0, old = 0;
   for (uint32_t h = 0; h < layout.heads; ++h) {
     for (uint32_t e = 0; e < layout.row_elems; ++e) {
-      const double x = LoadElement(fresh.At(h, p - fresh.rows.first_row, e), layout.dtype);
-      const double y =
-          LoadElement(cached.At(h, p - cached.rows.first_row, e), cached.rows.view.layout.dtype);
+      const double x = fresh.Number(h, p - fresh.rows.first_row, e);
+      const double y = cached.Number(h, p - cached.rows.first_row, e);
       difference += (x - y) * (x - y);
       old += y * y;
     }
@@ -84,10 +104,12 @@ TEST(DivergeTest, EqualsFloat64OnEveryTargetTypeAndLayout) {
     const uint32_t heads = 1 + random() % 4, elems = 1 + random() % 140;
     const uint32_t rows = 1 + random() % 150, first_fresh = random() % 9,
                    first_cached = random() % 9;
-    const StoredRows fresh(RandomRows(size_t{rows + 10} * heads * elems, random), rows + 10, heads,
-                           elems, kTypes[random() % 3], first_fresh, random);
-    const StoredRows cached(RandomRows(size_t{rows + 10} * heads * elems, random), rows + 10, heads,
-                            elems, kTypes[random() % 3], first_cached, random);
+    StoredRows fresh(RandomRows(size_t{rows + 10} * heads * elems, random), rows + 10, heads, elems,
+                     kAnyType[random() % 5], first_fresh, random);
+    StoredRows cached(RandomRows(size_t{rows + 10} * heads * elems, random), rows + 10, heads,
+                      elems, kAnyType[random() % 5], first_cached, random);
+    fresh.SetScales(random);
+    cached.SetScales(random);
     std::vector<int32_t> candidates;
     for (uint32_t p = std::max(first_fresh, first_cached); p < rows; ++p) {
       if (random() % 3 != 0) candidates.push_back(static_cast<int32_t>(p));

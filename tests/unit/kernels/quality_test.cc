@@ -118,6 +118,13 @@ TEST(MeasureTest, CapsSlopesSinksAndSlidingWindows) {
   problem.set_alibi_slopes({});
   problem.set_sliding_window(33);
   expect_plain("sinks and a sliding window");
+  const Rope rope{.pairing = RopePairing::kInterleaved,
+                  .rotary_dim = 4,
+                  .offset = 2,
+                  .speeds = {1.0, 0.01},
+                  .attention_factor = 1.2};
+  problem.set_rotation({.rope = &rope, .first = 190});
+  expect_plain("queries from before RoPE");
 }
 
 // A sink stays where rows go: with all rows kept nothing is lost.

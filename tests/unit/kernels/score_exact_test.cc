@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/core/error.h"
+#include "kernels/core/splitmix64.h"
 #include "kernels/cpu/score.h"
 #include "tests/support/each_target.h"
 #include "tests/unit/kernels/score_problem.h"
@@ -87,6 +88,88 @@ TEST(ScoreBits, EveryLayoutGivesTheSame) {
       }
     }
   }
+}
+
+// A number of 8 bits with a scale is a number like any other: float32 rows of the same numbers get
+// the same scores to the last bit, wherever the scale comes from.
+TEST(ScoreBits, F8GivesWhatItsNumbersGive) {
+  constexpr CacheLayout kLayouts[] = {{"contiguous", 0, false, 0},
+                                      {"paged 16 from 5", 16, false, 5},
+                                      {"transposed 32", 32, true, 3}};
+  for (const DType type : {DType::kF8E4M3, DType::kF8E5M2}) {
+    for (const bool per_row : {false, true}) {
+      SCOPED_TRACE(std::string(DTypeName(type)) + (per_row ? " per row" : " constant"));
+      ScoreProblem problem({4, 2, 133, 9, 40, 56}, 8010);
+      const auto make_codes = [&](std::vector<float>& x, float scale) {
+        for (size_t n = 0; n < x.size(); ++n) {
+          const auto code = static_cast<uint8_t>(SplitMix64(8010, n) & 0xBF);
+          const size_t row = n / (x.size() / 2 / 133);
+          const float factor = per_row ? CacheScales::RowFactor(static_cast<uint32_t>(row / 133),
+                                                                static_cast<uint32_t>(row % 133))
+                                       : 1.0f;
+          x[n] = F8ToFloat(code, type) * (scale * factor);
+        }
+      };
+      make_codes(problem.k(), 0.5f);
+      make_codes(problem.v(), 0.375f);
+      for (const Scorer scorer : kScorers) {
+        problem.Place(kLayouts[0], DType::kF32);
+        ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
+        ForEachTarget([&] {
+          problem.Place(kLayouts[0], DType::kF32);
+          request.layer = problem.layer();
+          const ScoreResult first = Score(request);
+          for (const CacheLayout& layout : kLayouts) {
+            SCOPED_TRACE(layout.name);
+            problem.Place(layout, type, {0.5f, 0.375f, per_row});
+            request.layer = problem.layer();
+            ExpectSame(first, Score(request));
+          }
+        });
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Rows whose code or scale is no number are bad, and change no other row.
+TEST(ScoreBits, BadF8RowsChangeOnlyThemselves) {
+  ScoreProblem problem({4, 2, 70, 5, 16, 16}, 8020);
+  problem.Place({"paged", 16, false, 0}, DType::kF8E4M3, {0.5f, 0.25f, true});
+  ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kObcJoint});
+  const ScoreResult clean = Score(request);
+  const LayerRows layer = request.layer;
+  const auto scale_at = [&](const KvView& view, uint32_t head, uint64_t p) {
+    const auto block = static_cast<uint64_t>(layer.sequence.table[p / 16]);
+    return const_cast<std::byte*>(view.scales.base) + block * view.scales.block_stride +
+           head * view.scales.head_stride + p % 16 * view.scales.slot_stride;
+  };
+  const auto bad = [&](const KvView& view, uint32_t head, uint64_t p, float scale) {
+    SCOPED_TRACE(scale);
+    float before;
+    std::memcpy(&before, scale_at(view, head, p), sizeof before);
+    std::memcpy(scale_at(view, head, p), &scale, sizeof scale);
+    ForEachTarget([&] {
+      const ScoreResult result = Score(request);
+      EXPECT_EQ(result.nonfinite_tokens, 1u);
+      EXPECT_TRUE(std::isnan(result.scores[head * 70 + p]));
+      // Heads share nothing.
+      EXPECT_TRUE(std::equal(result.scores.begin() + (1 - head) * 70,
+                             result.scores.begin() + (2 - head) * 70,
+                             Score(request).scores.begin() + (1 - head) * 70));
+      EXPECT_EQ(Difference(result, PlainScore(request)), "");
+    });
+    std::memcpy(scale_at(view, head, p), &before, sizeof before);
+  };
+  for (const float scale : {0.0f, -1.0f, kNaN, kInf, -kInf}) {
+    bad(layer.k, 0, 3, scale);
+    bad(layer.v, 1, 69, scale);
+  }
+  // A finite scale that makes the number infinite.
+  bad(layer.v, 1, 5, 3e38f);
+  EXPECT_TRUE(SameBits(clean.scores, Score(request).scores));
+  *RowAddress(layer.k, layer.sequence, 1, 9) = std::byte{0x7F};
+  EXPECT_TRUE(std::isnan(Score(request).scores[70 + 9]));
 }
 
 TEST(ScoreBits, ThreadsAndRepeatsGiveTheSame) {

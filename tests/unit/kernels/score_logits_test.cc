@@ -191,6 +191,44 @@ TEST(ScoreLogits, RowsOfAHeadWithBadNumbersAreLeftOut) {
   EXPECT_EQ(info->index, 1u);
 }
 
+TEST(ScoreLogits, QueriesFromBeforeRopeAreTurned) {
+  Rope rope{.pairing = RopePairing::kHalf, .rotary_dim = 16};
+  for (uint32_t j = 0; j < 8; ++j) rope.speeds.push_back(std::pow(1e4, -2.0 * j / 16));
+  ScoreProblem problem({4, 2, 90, 9, 24, 16}, 6610);
+  problem.set_rotation({.rope = &rope, .first = 4081});
+  ExpectPlainScores(problem);
+  rope.pairing = RopePairing::kInterleaved;
+  rope.offset = 8;
+  rope.attention_factor = 1.1386;  // YaRN by 4
+  ExpectPlainScores(problem);
+  // Three planes of positions, for 3, 1 and 4 pairs.
+  rope.sections = {3, 1, 4};
+  std::vector<int32_t> positions(3 * 9);
+  for (size_t n = 0; n < positions.size(); ++n) positions[n] = static_cast<int32_t>(n * n % 700);
+  problem.set_rotation({.rope = &rope, .positions = positions.data(), .stride = 9});
+  ExpectPlainScores(problem);
+}
+
+// One turn is as good as another: what counts is the distance between query and key.
+TEST(ScoreLogits, TurningQueriesIsTurningThemBeforehand) {
+  Rope rope{.pairing = RopePairing::kHalf, .rotary_dim = 24};
+  for (uint32_t j = 0; j < 12; ++j) rope.speeds.push_back(std::pow(1e4, -2.0 * j / 24));
+  ScoreProblem before({4, 2, 90, 9, 24, 16}, 6620), after({4, 2, 90, 9, 24, 16}, 6620);
+  before.set_rotation({.rope = &rope, .first = 81});
+  std::vector<float> cosines(12), sines(12), row(24);
+  for (size_t n = 0; n < after.q().size(); n += 24) {
+    TurnBetween(rope, AngleMode::kExact, AtPosition(0),
+                AtPosition(81 + static_cast<int64_t>(n / 24 % 9)), cosines, sines);
+    for (size_t k = 0; k < 24; ++k) row[k] = static_cast<float>(after.q()[n + k]);
+    TurnRow(rope, cosines, sines, row.data());
+    for (size_t k = 0; k < 24; ++k) after.q()[n + k] = row[k];
+  }
+  for (const Scorer scorer : kScorers) {
+    EXPECT_TRUE(SameBits(Score(before.Request(AttentionSource::kQuery, {.scorer = scorer})).scores,
+                         Score(after.Request(AttentionSource::kQuery, {.scorer = scorer})).scores));
+  }
+}
+
 TEST(ScoreLogits, ThreadsLayoutsAndRepeatsGiveTheSameBits) {
   ScoreProblem problem({8, 2, 1100, 9, 24, 40}, 6600);
   problem.set_softcap(5);

@@ -57,9 +57,9 @@ ScoreProblem::ScoreProblem(const ProblemShape& shape, std::vector<double> q, std
   Place(kContiguous, DType::kF32);
 }
 
-void ScoreProblem::Place(const CacheLayout& layout, DType type) {
+void ScoreProblem::Place(const CacheLayout& layout, DType type, const CacheScales& scales) {
   cache_ = std::make_unique<PlacedCache>(layout, type, shape_.q_heads, shape_.kv_heads,
-                                         shape_.tokens, k_, v_);
+                                         shape_.tokens, k_, v_, scales);
   layer_ = cache_->layer();
 }
 
@@ -110,6 +110,7 @@ LayerRows ScoreProblem::layer() const {
 
 void ScoreProblem::SetLogits(AttentionInput& input) const {
   input.softcap = softcap_;
+  input.rotation = rotation_;
   if (!sinks_.empty()) input.sink_logits = sink_tensor.view;
   if (!slopes_.empty()) input.alibi_slopes = slope_tensor.view;
 }

@@ -26,7 +26,7 @@ class ScoreProblem {
                std::vector<float> v);
 
   // Where and how K and V lie from now on; the first place is one contiguous f32 block.
-  void Place(const CacheLayout& layout, DType type);
+  void Place(const CacheLayout& layout, DType type, const CacheScales& scales = {});
   // K and V of a token side by side in one row.
   void PlaceInterleaved(DType type);
 
@@ -47,6 +47,7 @@ class ScoreProblem {
   void set_softcap(float softcap) { softcap_ = softcap; }
   void set_sink_logits(std::vector<double> sinks) { sinks_ = std::move(sinks); }
   void set_alibi_slopes(std::vector<double> slopes) { slopes_ = std::move(slopes); }
+  void set_rotation(const QueryRotation& rotation) { rotation_ = rotation; }
   void set_sliding_window(uint32_t rows) { sliding_window_ = rows; }
   LayerRows layer() const;
 
@@ -65,6 +66,7 @@ class ScoreProblem {
   std::vector<int32_t> limits_;
   float softcap_ = 0;
   std::vector<double> sinks_, slopes_;
+  QueryRotation rotation_;
   uint32_t sliding_window_ = 0;
   DType tensor_type_ = DType::kF32;
   bool rows_first_ = true;

@@ -160,6 +160,42 @@ TEST(ScoreAgainstPlainLoops, EveryInputType) {
   }
 }
 
+TEST(ScoreAgainstPlainLoops, F8WithEveryKindOfScale) {
+  for (const DType type : {DType::kF8E4M3, DType::kF8E5M2}) {
+    for (const CacheScales& scales :
+         {CacheScales{}, CacheScales{0.25f, 0.75f, false}, CacheScales{0.3f, 1.7f, true}}) {
+      for (const CacheLayout& layout :
+           {CacheLayout{"paged", 16, false, 5}, CacheLayout{"transposed", 32, true, 3}}) {
+        SCOPED_TRACE(std::string(DTypeName(type)) + " " + layout.name);
+        ScoreProblem problem({4, 2, 75, 9, 24, 21}, 9410);
+        problem.Place(layout, type, scales);
+        problem.SetTensors(type, layout.transposed_keys);
+        for (const Scorer scorer : {Scorer::kObcJoint, Scorer::kDrop, Scorer::kVatp}) {
+          for (const AttentionSource source : kRowSources) {
+            ExpectPlainScores(problem.Request(source, {.scorer = scorer}));
+          }
+        }
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(ScoreAgainstPlainLoops, LatentRowsOfMla) {
+  // V is a part of K's rows; one head for all queries.
+  for (const DType type : {DType::kBF16, DType::kF8E4M3}) {
+    ScoreProblem problem({16, 1, 100, 3, 576, 512}, 9420);
+    problem.Place({"paged", 64, false, 0}, type);
+    for (const Scorer scorer : {Scorer::kObcJoint, Scorer::kDrop}) {
+      ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
+      request.layer.v = request.layer.k;
+      request.layer.v.layout.row_elems = 512;
+      request.layer.v.base += 64 * request.layer.k.layout.elem_stride;
+      ExpectPlainScores(request);
+    }
+  }
+}
+
 TEST(ScoreAgainstPlainLoops, LargeLogitsAndValues) {
   ScoreProblem problem({4, 2, 120, 16, 64, 64}, 9500);
   for (double& q : problem.q()) q *= 8;

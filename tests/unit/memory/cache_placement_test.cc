@@ -87,6 +87,37 @@ TEST_F(Placement, CompanionsCount) {
   EXPECT_EQ(ReasonOf(Check(cache)), "view_overlap");
 }
 
+TEST_F(Placement, RowScalesCount) {
+  CacheSpec cache;
+  LayerSpec layer = SmallLayer(0, View(1, 0), View(1, kViewBytes));
+  ViewSpec scales = View(2, 0);
+  scales.layout.opaque_row_bytes = 4;
+  scales.layout.row_elems = 0;
+  scales.layout.elem_stride = 0;
+  layer.v_scales = scales;
+  cache.layers = {layer};
+  EXPECT_TRUE(Check(cache).ok());
+  cache.layers[0].k_scales = scales;
+  EXPECT_EQ(ReasonOf(Check(cache)), "view_overlap");
+  EXPECT_EQ(FieldOf(Check(cache)), "spec.layers[0].v.scale.per_row");
+  cache.layers[0].k_scales->offset = kPlaneBytes - 4;
+  EXPECT_EQ(ReasonOf(Check(cache)), "range_out_of_region");
+  EXPECT_EQ(FieldOf(Check(cache)), "spec.layers[0].k.scale.per_row");
+  cache.layers[0].k_scales->region_id = 9;
+  EXPECT_EQ(FieldOf(Check(cache)), "spec.layers[0].k.scale.per_row.region_id");
+}
+
+// K and V may share bytes only where the layer says that V is a part of K's rows.
+TEST_F(Placement, LatentRowsAreOneView) {
+  CacheSpec cache;
+  LayerSpec layer = SmallLayer(0, View(1, 0), View(1, 0));
+  layer.v.layout.row_elems -= 1;
+  cache.layers = {layer};
+  EXPECT_EQ(ReasonOf(Check(cache)), "view_overlap");
+  cache.layers[0].v_in_k = true;
+  EXPECT_TRUE(Check(cache).ok());
+}
+
 TEST_F(Placement, TheSameMemoryLentTwiceIsSeen) {
   CacheSpec cache;
   // Byte kPage of region 1 is byte 0 of region 3.

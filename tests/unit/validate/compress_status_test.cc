@@ -318,12 +318,6 @@ const std::vector<Row>& InputRows() {
        Reason::kFieldMissing, "inputs.query.q"},
       {"no stage", kQ, [](Request& r) { r.mutable_inputs()->mutable_query()->clear_stage(); },
        kInvalid, Reason::kEnumUnspecified, "inputs.query.stage"},
-      // Kind: the query stage mixed up. https://github.com/LMCache/LMCache/pull/1633
-      {"queries before RoPE", kQ,
-       [](Request& r) {
-         r.mutable_inputs()->mutable_query()->set_stage(v1::QUERY_STAGE_BEFORE_ROPE);
-       },
-       kPrecondition, Reason::kStageMismatch, "inputs.query.stage"},
       {"scale not given", kQ, [](Request& r) { r.mutable_inputs()->clear_softmax_scale(); },
        kInvalid, Reason::kFieldInvalid, "inputs.softmax_scale"},
       {"negative scale", kQo, [](Request& r) { r.mutable_inputs()->set_softmax_scale(-1); },
@@ -361,6 +355,12 @@ const std::vector<Row>& InputRows() {
        kInvalid, Reason::kFieldMissing, "inputs.query_output.o"},
       {"no lse", kQo, [](Request& r) { r.mutable_inputs()->mutable_query_output()->clear_lse(); },
        kInvalid, Reason::kFieldMissing, "inputs.query_output.lse"},
+      {"lse in fp8", kQo,
+       [](Request& r) {
+         v1::Tensor& lse = *r.mutable_inputs()->mutable_query_output()->mutable_lse();
+         lse.set_dtype(v1::DTYPE_FP8_E5M2);
+       },
+       kInvalid, Reason::kFieldInvalid, "inputs.query_output.lse.dtype"},
       {"no lse base", kQo,
        [](Request& r) { r.mutable_inputs()->mutable_query_output()->clear_lse_base(); }, kInvalid,
        Reason::kEnumUnspecified, "inputs.query_output.lse_base"},
@@ -443,8 +443,6 @@ const std::vector<Row>& TensorRows() {
        Reason::kFieldMissing, "inputs.query.q.region_id"},
       {"no dtype", kQ, [q](Request& r) { q(r).clear_dtype(); }, kInvalid, Reason::kEnumUnspecified,
        "inputs.query.q.dtype"},
-      {"fp8", kQ, [q](Request& r) { q(r).set_dtype(static_cast<v1::DType>(4)); }, kUnimplemented,
-       Reason::kUnsupported, "inputs.query.q.dtype"},
       {"unknown dtype", kQ, [q](Request& r) { q(r).set_dtype(static_cast<v1::DType>(6)); },
        kInvalid, Reason::kEnumUnspecified, "inputs.query.q.dtype"},
       {"0 layers", kQ, [q](Request& r) { q(r).set_layers(0); }, kInvalid, Reason::kFieldInvalid,

@@ -81,10 +81,12 @@ TEST(Mutations, Compress) {
 }
 
 TEST(Mutations, Register) {
-  RunMutations<v1::RegisterRegionsRequest>([](int) { return ValidRegister(); },
-                                           [](const v1::RegisterRegionsRequest& request) {
-                                             return ParseRegister(request, Limits()).status();
-                                           });
+  const auto make = [](int round) {
+    return round % 4 < 2 ? ValidRegister() : ValidLatentRegister();
+  };
+  RunMutations<v1::RegisterRegionsRequest>(make, [](const v1::RegisterRegionsRequest& request) {
+    return ParseRegister(request, Limits()).status();
+  });
 }
 
 TEST(Mutations, SelectRecompute) {

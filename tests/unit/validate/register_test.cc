@@ -1,5 +1,6 @@
 // Registrations: what is accepted, and what each malformed one gets.
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,119 @@ TEST(ParseRegister, TellsWhichAlibiLayersMayMove) {
   EXPECT_TRUE(layers[1].movable());
 }
 
+TEST(ParseRegister, MlaValuesAreAPartOfTheKeyRows) {
+  Request request = ValidLatentRegister();
+  auto spec = ParseRegister(request, Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const LayerSpec& layer = spec->caches[0].spec.layers[1];
+  EXPECT_TRUE(layer.v_in_k);
+  EXPECT_TRUE(layer.movable());
+  EXPECT_EQ(layer.v.offset, layer.k.offset + 64);
+  EXPECT_TRUE(layer.k_scales.has_value());
+  EXPECT_FALSE(layer.v_scales.has_value());
+  EXPECT_EQ(layer.v.layout.row_elems, 512u);
+  EXPECT_EQ(layer.v.layout.slot_stride, layer.k.layout.slot_stride);
+  EXPECT_EQ(layer.v.region_id, layer.k.region_id);
+  // The last elements of the row, and one more.
+  Layer(request).set_v_in_k_first_elem(65);
+  ExpectRefusal(ParseRegister(request, Limits()).status(), kInvalid, Reason::kGeometryInvalid,
+                "caches[0].spec.layers[1].v_elems");
+  Layer(request).set_v_in_k_first_elem(~0u);
+  ExpectRefusal(ParseRegister(request, Limits()).status(), kInvalid, Reason::kGeometryInvalid,
+                "caches[0].spec.layers[1].v_elems");
+  Layer(request).set_v_elems(0);
+  ExpectRefusal(ParseRegister(request, Limits()).status(), kInvalid, Reason::kFieldInvalid,
+                "caches[0].spec.layers[1].v_elems");
+}
+
+TEST(ParseRegister, OpaqueMlaRowsHaveNoValuesOfTheirOwn) {
+  Request request = ValidLatentRegister();
+  K(request).clear_scale();
+  K(request).set_opaque_row_bytes(576);  // a mixed encoding of one token
+  K(request).set_row_elems(0);
+  K(request).set_elem_stride(0);
+  Layer(request).clear_value();
+  Layer(request).set_v_elems(0);
+  const auto spec = ParseRegister(request, Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->caches[0].spec.layers[1].v_in_k);
+  Layer(request).set_v_elems(512);
+  ExpectRefusal(ParseRegister(request, Limits()).status(), kInvalid, Reason::kFieldInvalid,
+                "caches[0].spec.layers[1].v_elems");
+}
+
+void MakeF8(v1::View& view) {
+  view.set_dtype(v1::DTYPE_FP8_E4M3);
+  view.set_elem_stride(1);
+}
+
+v1::ScaleView& RowScales(v1::View& view, uint64_t offset) {
+  v1::ScaleView& rows = *view.mutable_scale()->mutable_per_row();
+  rows.set_region_id(1);
+  rows.set_offset(offset);
+  rows.set_head_stride(4);
+  rows.set_slot_stride(8);
+  rows.set_block_stride(128);
+  return rows;
+}
+
+TEST(ParseRegister, ScalesOfF8Rows) {
+  Request request = ValidRegister();
+  MakeF8(K(request));
+  MakeF8(*Layer(request).mutable_v());
+  K(request).mutable_scale()->set_constant(0.25f);
+  RowScales(*Layer(request).mutable_v(), 900000);
+  const auto spec = ParseRegister(request, Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const LayerSpec& layer = spec->caches[0].spec.layers[1];
+  EXPECT_EQ(layer.k.layout.dtype, DType::kF8E4M3);
+  EXPECT_EQ(layer.k.layout.row_bytes(), 64u);
+  EXPECT_EQ(layer.k.layout.scale, 0.25f);
+  EXPECT_FALSE(layer.k_scales.has_value());
+  EXPECT_EQ(layer.v.layout.scale, 1.0f);
+  ASSERT_TRUE(layer.v_scales.has_value());
+  EXPECT_EQ(layer.v_scales->offset, 900000u);
+  EXPECT_EQ(layer.v_scales->layout.opaque_row_bytes, 4u);
+  EXPECT_EQ(layer.v_scales->layout.slot_stride, 8u);
+  EXPECT_EQ(layer.v_scales->layout.num_blocks, 8u);
+}
+
+TEST(RegisterRefusals, Scales) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const float bad : {0.0f, -0.0f, -1.0f, nan, inf}) {
+    SCOPED_TRACE(bad);
+    Request request = ValidRegister();
+    MakeF8(K(request));
+    K(request).mutable_scale()->set_constant(bad);
+    ExpectRefusal(ParseRegister(request, Limits()).status(), kInvalid, Reason::kFieldInvalid,
+                  "caches[0].spec.layers[1].k.scale.constant");
+  }
+  ExpectRows({
+      {"scale of f16 rows", [](Request& r) { K(r).mutable_scale()->set_constant(1); }, kInvalid,
+       Reason::kFieldInvalid, "caches[0].spec.layers[1].k.scale"},
+      {"scale of an opaque companion",
+       [](Request& r) { Companion(r).mutable_scale()->set_constant(1); }, kInvalid,
+       Reason::kFieldInvalid, "caches[0].spec.layers[1].companions[0].scale"},
+      {"scale of no kind", [](Request& r) { MakeF8(K(r)), K(r).mutable_scale(); }, kInvalid,
+       Reason::kFieldMissing, "caches[0].spec.layers[1].k.scale.kind"},
+      {"scales in no region",
+       [](Request& r) { MakeF8(K(r)), RowScales(K(r), 900000).clear_region_id(); }, kInvalid,
+       Reason::kFieldMissing, "caches[0].spec.layers[1].k.scale.per_row.region_id"},
+      {"scales in a region that the call has not",
+       [](Request& r) { MakeF8(K(r)), RowScales(K(r), 900000).set_region_id(2); }, kInvalid,
+       Reason::kFieldInvalid, "caches[0].spec.layers[1].k.scale.per_row.region_id"},
+      {"scales at odd places", [](Request& r) { MakeF8(K(r)), RowScales(K(r), 900001); }, kInvalid,
+       Reason::kFieldInvalid, "caches[0].spec.layers[1].k.scale.per_row.offset"},
+      {"scales that overlap",
+       [](Request& r) { MakeF8(K(r)), RowScales(K(r), 900000).set_slot_stride(4); }, kInvalid,
+       Reason::kViewNotNested, "caches[0].spec.layers[1].k.scale.per_row"},
+      {"scales that wrap",
+       [](Request& r) { MakeF8(K(r)), RowScales(K(r), 900000).set_block_stride(~uint64_t{3}); },
+       kInvalid, Reason::kGeometryOverflow, "caches[0].spec.layers[1].k.scale.per_row"},
+  });
+}
+
 TEST(RegisterRefusals, Regions) {
   ExpectRows({
       {"no header", [](Request& r) { r.clear_header(); }, kInvalid, Reason::kFieldMissing,
@@ -146,8 +260,12 @@ TEST(RegisterRefusals, Layers) {
        Reason::kFieldInvalid, "caches[0].spec.layers[1].layer_index"},
       {"no kind", [](Request& r) { Layer(r).clear_kind(); }, kInvalid, Reason::kEnumUnspecified,
        "caches[0].spec.layers[1].kind"},
-      {"sliding", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(3)); },
+      {"chunked", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(5)); },
        kUnimplemented, Reason::kUnsupported, "caches[0].spec.layers[1].kind"},
+      {"MLA of two heads", [](Request& r) { Layer(r).set_kind(v1::LAYER_KIND_MLA); }, kInvalid,
+       Reason::kGeometryInvalid, "caches[0].spec.layers[1].kv_heads"},
+      {"V inside K, not MLA", [](Request& r) { Layer(r).set_v_in_k_first_elem(0); }, kInvalid,
+       Reason::kViewOverlap, "caches[0].spec.layers[1].v_in_k_first_elem"},
       {"position aware, not ALiBi", [](Request& r) { Layer(r).set_position_aware(true); }, kInvalid,
        Reason::kFieldInvalid, "caches[0].spec.layers[1].position_aware"},
       {"recurrent", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(6)); },
@@ -248,8 +366,8 @@ TEST(RegisterRefusals, Views) {
        at[4].c_str()},
       {"dtype 0", [](Request& r) { K(r).set_dtype(v1::DTYPE_UNSPECIFIED); }, kInvalid,
        Reason::kEnumUnspecified, at[4].c_str()},
-      {"fp8", [](Request& r) { K(r).set_dtype(static_cast<v1::DType>(5)); }, kUnimplemented,
-       Reason::kUnsupported, at[4].c_str()},
+      {"unknown dtype", [](Request& r) { K(r).set_dtype(static_cast<v1::DType>(6)); }, kInvalid,
+       Reason::kEnumUnspecified, at[4].c_str()},
       {"head size 0", [](Request& r) { K(r).set_row_elems(0); }, kInvalid, Reason::kFieldInvalid,
        at[5].c_str()},
       {"head size 577", [](Request& r) { K(r).set_row_elems(577); }, kUnimplemented,

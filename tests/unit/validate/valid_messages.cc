@@ -60,6 +60,8 @@ void FillInputs(v1::ScoreInputs::SourceCase source, v1::ScoreInputs& inputs) {
     case v1::ScoreInputs::kQuery:
       *inputs.mutable_query()->mutable_q() = PackedTensor(2, 7, 8, 64);
       inputs.mutable_query()->set_stage(v1::QUERY_STAGE_AFTER_ROPE);
+      inputs.set_logit_softcap(50);
+      *inputs.mutable_sink_logits() = PackedTensor(2, 1, 8, 1);
       break;
     case v1::ScoreInputs::kQueryOutput:
       *inputs.mutable_query_output()->mutable_q() = PackedTensor(2, 7, 8, 64);
@@ -159,6 +161,31 @@ v1::RegisterRegionsRequest ValidRegister() {
   rope.set_rotary_offset(16);
   rope.mutable_theta()->set_theta(1e4);
   cache.mutable_spec()->mutable_layers(1)->set_rope_index(1);
+  return request;
+}
+
+v1::RegisterRegionsRequest ValidLatentRegister() {
+  v1::RegisterRegionsRequest request = ValidRegister();
+  for (v1::LayerSpec& layer : *request.mutable_caches(0)->mutable_spec()->mutable_layers()) {
+    layer.set_kind(v1::LAYER_KIND_MLA);
+    layer.set_kv_heads(1);
+    layer.clear_companions();
+    layer.set_v_in_k_first_elem(64);
+    layer.set_v_elems(512);
+    v1::View& k = *layer.mutable_k();
+    k.set_heads(1);
+    k.set_row_elems(576);
+    k.set_dtype(v1::DTYPE_FP8_E4M3);
+    k.set_elem_stride(1);
+    k.set_head_stride(576);
+    k.set_slot_stride(576);
+    k.set_block_stride(9216);
+    v1::ScaleView& scales = *k.mutable_scale()->mutable_per_row();
+    scales.set_region_id(1);
+    scales.set_offset(k.offset() + 98304);
+    scales.set_slot_stride(4);
+    scales.set_block_stride(64);
+  }
   return request;
 }
 

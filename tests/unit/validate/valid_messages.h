@@ -25,6 +25,10 @@ v1::CompressRequest ValidCompressFrom(v1::ScoreInputs::SourceCase source);
 // One region, one cache of two layers (f16, 8 query heads, 2 KV heads of 64, one opaque companion).
 v1::RegisterRegionsRequest ValidRegister();
 
+// The same with latent rows: MLA layers of fp8 rows of 576 with a scale each, V their last 512
+// elements.
+v1::RegisterRegionsRequest ValidLatentRegister();
+
 // 10 rows, prefix 4, two dense sources, ratio 1/3.
 v1::SelectRecomputeRequest ValidSelectRecompute();
 

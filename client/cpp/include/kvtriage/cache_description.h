@@ -25,10 +25,17 @@ struct Cache {
   friend bool operator==(Cache, Cache) = default;
 };
 
-enum class DType { kUnspecified = 0, kF32 = 1, kF16 = 2, kBF16 = 3 };
+enum class DType { kUnspecified = 0, kF32 = 1, kF16 = 2, kBF16 = 3, kF8E4M3 = 4, kF8E5M2 = 5 };
 
 // Bytes of one element; 0 for kUnspecified.
 uint32_t BytesOf(DType dtype);
+
+// float32 scales of fp8 rows, one per (block, head, slot) of their view. They move with the rows.
+struct RowScales {
+  Region region;
+  uint64_t offset = 0;
+  uint64_t block_stride = 0, head_stride = 0, slot_stride = 0;  // bytes, multiples of 4
+};
 
 // K or V of one layer:
 //   addr = region + offset + block*block_stride + head*head_stride + slot*slot_stride +
@@ -47,6 +54,9 @@ struct ViewSpec {
   uint32_t row_elems = 0;  // head size; 0 when opaque
   DType dtype = DType::kUnspecified;
   uint32_t opaque_row_bytes = 0;  // set instead of dtype: rows that are moved, never scored
+  // fp8 rows: what a stored number is multiplied with; one for all rows, or one per row.
+  float scale = 1.0f;
+  std::optional<RowScales> row_scales;
 };
 
 // A contiguous sequence [heads][capacity][elems] at `offset`: one block.
@@ -100,7 +110,7 @@ struct RopeSpec {
   double attention_factor = 0;           // YaRN: multiplies queries from before RoPE only; 0 = 1
   std::vector<uint32_t> mrope_sections;  // three that add up to rotary_dim/2, or none
 };
-enum class LayerKind { kFull = 1, kAlibi = 4 };
+enum class LayerKind { kFull = 1, kMla = 2, kAlibi = 4 };
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kFull;
@@ -108,6 +118,12 @@ struct LayerSpec {
   uint32_t q_heads = 0;      // a multiple of kv_heads
   uint32_t kv_heads = 0;
   ViewSpec k, v;
+  // kMla: V is elements [first, first + elems) of K's rows and moves with them; `v` stays empty. Of
+  // opaque rows nothing is set but this.
+  struct Slice {
+    uint32_t first = 0, elems = 0;
+  };
+  std::optional<Slice> v_in_k;
   std::vector<ViewSpec> companions;  // opaque side tables that move with the rows, at most 4
   uint32_t rope_index = 0;           // 1-based index into CacheSpec::ropes; 0: no rotary part
   // kAlibi: the engine's bias uses stored positions, not the row index. Else its rows are selected,

@@ -3,9 +3,11 @@
 #ifndef KVTRIAGE_KERNELS_ATTENTION_H_
 #define KVTRIAGE_KERNELS_ATTENTION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "kvtriage/kernels/rotate.h"
 #include "kvtriage/kernels/views.h"
 
 namespace kvtriage {
@@ -26,6 +28,26 @@ enum class HeadAxis : uint8_t {
   kSummed,  // one row [1, N], already summed over all heads
 };
 
+// How queries from before RoPE turn into what the cached keys were multiplied with: row i of q
+// turns by its position, exactly, and its turned channels are multiplied with the rope's attention
+// factor.
+struct QueryRotation {
+  const Rope* rope = nullptr;  // null: the queries are from after RoPE
+  // Position of row i: first + i, or positions[plane * stride + i].
+  int64_t first = 0;
+  const int32_t* positions = nullptr;
+  size_t stride = 0;
+
+  RowPosition At(size_t row) const {
+    if (positions == nullptr) return AtPosition(first + static_cast<int64_t>(row));
+    RowPosition at{};
+    for (uint32_t plane = 0; plane < rope->planes(); ++plane) {
+      at[plane] = positions[plane * stride + row];
+    }
+    return at;
+  }
+};
+
 // Row i of every tensor (rows axis) is the query of cached row N - rows + i. Elements are widened
 // to float32 on load; O is used after its own rounding.
 struct AttentionInput {
@@ -38,7 +60,8 @@ struct AttentionInput {
   // [1, Hq, 1], natural logits of a learned sink: e^sink joins the softmax of every row (kQuery). A
   // given LSE contains it already; there it only says that rows of A add up to less than 1.
   TensorView sink_logits;
-  TensorView q;    // [rows, Hq, dk], after RoPE
+  TensorView q;  // [rows, Hq, dk]
+  QueryRotation rotation;
   TensorView o;    // [rows, Hq, dv]
   TensorView lse;  // [rows, Hq, 1]
   LseBase lse_base = LseBase::kE;

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 
 #include "kernels/core/dtype.h"
 
@@ -26,6 +28,7 @@ struct ViewLayout {
   uint32_t row_elems = 0;     // head size (dk or dv); 0 when opaque
   uint32_t opaque_row_bytes = 0;  // > 0: a contiguous row of unknown encoding; dtype does not apply
   DType dtype = DType::kF32;
+  float scale = 1.0f;  // fp8 rows: what the code of 1 stands for, where rows have no scales
 
   bool opaque() const { return opaque_row_bytes != 0; }
   bool contiguous_rows() const { return opaque() || elem_stride == ElementBytes(dtype); }
@@ -34,10 +37,17 @@ struct ViewLayout {
   }
 };
 
+// Scales of fp8 rows, float32, one per (block, head, slot). They move with their rows.
+struct RowScales {
+  const std::byte* base = nullptr;  // null: the layout's scale holds for all rows
+  uint64_t block_stride = 0, head_stride = 0, slot_stride = 0;  // bytes
+};
+
 struct KvView {
   std::byte* base = nullptr;  // address of (block 0, head 0, slot 0, elem 0); read-only memory
                               // unless it is a destination
   ViewLayout layout;
+  RowScales scales;
 };
 
 // The rows of one sequence: row p is slot (first_slot + p) of the block list. `table` holds at
@@ -56,6 +66,23 @@ inline std::byte* RowAddress(const KvView& view, const SequenceRows& sequence, u
       static_cast<uint64_t>(static_cast<uint32_t>(sequence.table[slot / view.layout.block_slots]));
   return view.base + block * view.layout.block_stride + head * view.layout.head_stride +
          (slot % view.layout.block_slots) * view.layout.slot_stride;
+}
+
+// What the elements of row `p` are multiplied with: 1 unless the view is fp8. NaN for a scale that
+// is none (zero, negative, not finite), which makes the row a bad one.
+inline float RowScale(const KvView& view, const SequenceRows& sequence, uint32_t head, uint64_t p) {
+  if (view.scales.base == nullptr) return view.layout.scale;
+  const uint64_t slot = sequence.first_slot + p;
+  const uint64_t block =
+      static_cast<uint64_t>(static_cast<uint32_t>(sequence.table[slot / view.layout.block_slots]));
+  float scale;
+  std::memcpy(&scale,
+              view.scales.base + block * view.scales.block_stride + head * view.scales.head_stride +
+                  (slot % view.layout.block_slots) * view.scales.slot_stride,
+              sizeof scale);
+  return scale > 0 && scale <= std::numeric_limits<float>::max()
+             ? scale
+             : std::numeric_limits<float>::quiet_NaN();
 }
 
 // A dense input of one layer, already positioned at the layer and at the sequence's first row.
