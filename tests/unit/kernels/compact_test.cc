@@ -215,7 +215,7 @@ TEST(MoveTest, LargeAlignedMovesOnEveryTarget) {
       const LayoutShape shape{.num_blocks = rows / slots + 3,
                               .block_slots = slots,
                               .heads = 4,
-                              .row_elems = 64,
+                              .row_elems = IsF8(type) ? 128u : 64u,
                               .dtype = type};
       for (const std::vector<int>& order : {std::vector<int>{3, 2, 1, 0}, {2, 3, 1, 0}}) {
         ASSERT_NO_FATAL_FAILURE(CheckLargeMove(NestAxes(shape, order, none), rows));

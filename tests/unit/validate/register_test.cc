@@ -112,6 +112,7 @@ TEST(ParseRegister, OpaqueMlaRowsHaveNoValuesOfTheirOwn) {
   K(request).set_opaque_row_bytes(576);  // a mixed encoding of one token
   K(request).set_row_elems(0);
   K(request).set_elem_stride(0);
+  Layer(request).set_rope_index(0);
   Layer(request).clear_value();
   Layer(request).set_v_elems(0);
   const auto spec = ParseRegister(request, Limits());
