@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/dump_rope.h"
 #include "kernels/core/checked_math.h"
 #include "kernels/core/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -18,6 +19,7 @@ constexpr char kFormat[] = "kvtriage-dump-1";
 constexpr uint64_t kMaxRows = uint64_t{1} << 24;
 constexpr uint64_t kMaxHeadSize = 576;
 constexpr uint64_t kMaxHeads = 1024;
+constexpr uint64_t kMaxHiddenSize = 65'536;
 constexpr uint32_t kMaxLayers = 256;
 // What one command lends at most: a dump is a sample for a desk, not a whole server's memory.
 constexpr uint64_t kMaxDumpBytes = uint64_t{8} << 30;
@@ -38,7 +40,8 @@ class LayerTensors {
                                                    absl::string_view(text.data(), text.size())));
   }
 
-  absl::StatusOr<DumpTensor> Required(const char* what, size_t axes) const {
+  absl::StatusOr<DumpTensor> Required(const char* what, size_t axes,
+                                      uint64_t most_heads = kMaxHeads) const {
     const TensorEntry* entry = file_.Find(Name(what));
     if (entry == nullptr) return Wrong(what, "missing; this kind of dump needs it");
     DumpTensor tensor{*entry, DType::kF32};
@@ -55,16 +58,18 @@ class LayerTensors {
     }
     if (entry->bytes == 0)
       return Wrong(what, absl::StrCat("shape ", ShapeText(entry->shape), " is empty"));
-    if (tensor.heads() > kMaxHeads || tensor.rows() > kMaxRows) {
-      return Wrong(what, absl::StrCat("shape ", ShapeText(entry->shape), ", at most ", kMaxHeads,
-                                      " heads and ", kMaxRows, " rows are read"));
+    if (tensor.heads() > most_heads || tensor.rows() > kMaxRows) {
+      return Wrong(
+          what, absl::StrCat("shape ", ShapeText(entry->shape), ", the first two axes are at most ",
+                             most_heads, " and ", kMaxRows));
     }
     return tensor;
   }
 
-  absl::StatusOr<std::optional<DumpTensor>> Optional(const char* what, size_t axes) const {
+  absl::StatusOr<std::optional<DumpTensor>> Optional(const char* what, size_t axes,
+                                                     uint64_t most_heads = kMaxHeads) const {
     if (file_.Find(Name(what)) == nullptr) return std::optional<DumpTensor>();
-    KVTRIAGE_ASSIGN_OR_RETURN(DumpTensor tensor, Required(what, axes));
+    KVTRIAGE_ASSIGN_OR_RETURN(DumpTensor tensor, Required(what, axes, most_heads));
     return std::optional<DumpTensor>(std::move(tensor));
   }
 
@@ -93,6 +98,19 @@ absl::Status BadKey(const SafetensorsFile& file, const char* key, std::string_vi
                    absl::string_view(expected.data(), expected.size())));
 }
 
+absl::Status ReadMoments(const LayerTensors& tensors, CacheLayer& layer) {
+  KVTRIAGE_ASSIGN_OR_RETURN(layer.query_mean, tensors.Optional("query_mean", 2));
+  KVTRIAGE_ASSIGN_OR_RETURN(layer.query_covariance, tensors.Optional("query_covariance", 3));
+  if (layer.query_mean.has_value() != layer.query_covariance.has_value()) {
+    return tensors.Wrong(layer.query_mean ? "query_covariance" : "query_mean",
+                         "missing; query_mean and query_covariance come together or not at all");
+  }
+  if (!layer.query_mean) return absl::OkStatus();
+  const uint64_t q_heads = layer.q.heads(), size = layer.k.elems();
+  KVTRIAGE_RETURN_IF_ERROR(tensors.Expect("query_mean", *layer.query_mean, {q_heads, size}));
+  return tensors.Expect("query_covariance", *layer.query_covariance, {q_heads, size, size});
+}
+
 }  // namespace
 
 bool SameShape(const CacheLayer& a, const CacheLayer& b) {
@@ -101,7 +119,9 @@ bool SameShape(const CacheLayer& a, const CacheLayer& b) {
            (!x || (x->entry.shape == y->entry.shape && x->dtype == y->dtype));
   };
   return same(a.k, b.k) && same(a.v, b.v) && same(a.q, b.q) && same(a.o, b.o) &&
-         same(a.lse, b.lse) && same(a.colsum_all, b.colsum_all);
+         same(a.lse, b.lse) && same(a.colsum_all, b.colsum_all) &&
+         same(a.output_projection, b.output_projection) && same(a.query_mean, b.query_mean) &&
+         same(a.query_covariance, b.query_covariance);
 }
 
 absl::StatusOr<Dump> Dump::Open(const std::string& path) {
@@ -114,7 +134,9 @@ absl::StatusOr<Dump> Dump::Open(const std::string& path) {
     if (dump.kind_ == DumpKind::kCache) {
       KVTRIAGE_ASSIGN_OR_RETURN(CacheLayer read, dump.ReadCacheLayer(layer));
       bytes += read.k.entry.bytes + read.v.entry.bytes + read.q.entry.bytes;
-      for (const auto* extra : {&read.o, &read.lse, &read.future_q, &read.colsum_all}) {
+      for (const auto* extra :
+           {&read.o, &read.lse, &read.future_q, &read.colsum_all, &read.output_projection,
+            &read.query_mean, &read.query_covariance}) {
         if (*extra) bytes += (*extra)->entry.bytes;
       }
       dump.cache_layers_.push_back(std::move(read));
@@ -157,6 +179,7 @@ absl::Status Dump::ReadMetadata(std::vector<uint32_t>& layers) {
   has_lse_base_ = !base.empty();
   lse_base_ = base == "2" ? DumpLseBase::k2 : DumpLseBase::kE;
   model_ = get("model");
+  KVTRIAGE_ASSIGN_OR_RETURN(rope_, ReadRope(file_.path(), file_.metadata()));
 
   const auto list = nlohmann::json::parse(get("dumped_layers"), nullptr, false);
   const char* const kList = "a JSON list of 1 to 256 layer numbers below `layers`, each once";
@@ -212,6 +235,14 @@ absl::StatusOr<CacheLayer> Dump::ReadCacheLayer(uint32_t layer) const {
   }
   if (out.colsum_all)
     KVTRIAGE_RETURN_IF_ERROR(tensors.Expect("colsum_all", *out.colsum_all, {q_heads, rows}));
+  KVTRIAGE_ASSIGN_OR_RETURN(out.output_projection,
+                            tensors.Optional("output_projection", 2, kMaxHiddenSize));
+  if (out.output_projection) {
+    KVTRIAGE_RETURN_IF_ERROR(
+        tensors.Expect("output_projection", *out.output_projection,
+                       {out.output_projection->entry.shape[0], q_heads * out.v.elems()}));
+  }
+  KVTRIAGE_RETURN_IF_ERROR(ReadMoments(tensors, out));
   return out;
 }
 

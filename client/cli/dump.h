@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/cli/safetensors.h"
 #include "kernels/core/dtype.h"
+#include "kvtriage/cache_description.h"
 
 namespace kvtriage::cli {
 
@@ -27,12 +28,15 @@ struct DumpTensor {
 };
 
 struct CacheLayer {
-  uint32_t layer = 0;                    // the model's layer number
-  DumpTensor k, v;                       // [Hk, N, dk], [Hk, N, dv]
-  DumpTensor q;                          // [Hq, W, dk]
-  std::optional<DumpTensor> o, lse;      // [Hq, W, dv], [Hq, W]; together or not at all
-  std::optional<DumpTensor> future_q;    // [Hq, F, dk]
-  std::optional<DumpTensor> colsum_all;  // [Hq, N], F32
+  uint32_t layer = 0;                           // the model's layer number
+  DumpTensor k, v;                              // [Hk, N, dk], [Hk, N, dv]
+  DumpTensor q;                                 // [Hq, W, dk]
+  std::optional<DumpTensor> o, lse;             // [Hq, W, dv], [Hq, W]; together or not at all
+  std::optional<DumpTensor> future_q;           // [Hq, F, dk]
+  std::optional<DumpTensor> colsum_all;         // [Hq, N], F32
+  std::optional<DumpTensor> output_projection;  // [hidden, Hq * dv]
+  // [Hq, dk], [Hq, dk, dk], of the queries before RoPE; together or not at all
+  std::optional<DumpTensor> query_mean, query_covariance;
 
   friend bool SameShape(const CacheLayer& a, const CacheLayer& b);
 };
@@ -52,6 +56,8 @@ class Dump {
   double scale() const { return scale_; }
   DumpLseBase lse_base() const { return lse_base_; }
   uint32_t model_layers() const { return model_layers_; }
+  // Of the keys; rotary_dim 0: all channels of a head turn. Nothing when the dump does not say.
+  const std::optional<client::RopeSpec>& rope() const { return rope_; }
   const std::string& model() const { return model_; }  // free text, may be empty
   const SafetensorsFile& file() const { return file_; }
   const std::vector<CacheLayer>& cache_layers() const { return cache_layers_; }
@@ -70,6 +76,7 @@ class Dump {
   bool has_lse_base_ = false;
   uint32_t model_layers_ = 0;
   std::string model_;
+  std::optional<client::RopeSpec> rope_;
   std::vector<CacheLayer> cache_layers_;
   std::vector<BlendLayer> blend_layers_;
 };

@@ -13,7 +13,8 @@ constexpr uint64_t kAlignment = 64;
 // Where the tensors of a group stand in the memory: kind by kind, layer after layer.
 struct Placement {
   std::vector<const CacheLayer*> layers;
-  uint64_t k = 0, v = 0, q = 0, o = 0, lse = 0, column_sums = 0;
+  uint64_t k = 0, v = 0, q = 0, o = 0, lse = 0, column_sums = 0, output_projection = 0;
+  uint64_t query_mean = 0, query_covariance = 0;
 };
 
 uint64_t Reserve(uint64_t& end, uint64_t bytes) {
@@ -38,6 +39,13 @@ std::vector<Placement> Place(const std::vector<CacheLayer>& layers, uint64_t& en
     if (one.o) group.o = Reserve(end, count * one.o->entry.bytes);
     if (one.lse) group.lse = Reserve(end, count * one.lse->entry.bytes);
     if (one.colsum_all) group.column_sums = Reserve(end, count * one.colsum_all->entry.bytes);
+    if (one.output_projection) {
+      group.output_projection = Reserve(end, count * one.output_projection->entry.bytes);
+    }
+    if (one.query_mean) {
+      group.query_mean = Reserve(end, count * one.query_mean->entry.bytes);
+      group.query_covariance = Reserve(end, count * one.query_covariance->entry.bytes);
+    }
   }
   return groups;
 }
@@ -55,17 +63,36 @@ absl::Status Fill(const SafetensorsFile& file, const Placement& group, client::H
     if (layer.o) KVTRIAGE_RETURN_IF_ERROR(read(group.o, *layer.o));
     if (layer.lse) KVTRIAGE_RETURN_IF_ERROR(read(group.lse, *layer.lse));
     if (layer.colsum_all) KVTRIAGE_RETURN_IF_ERROR(read(group.column_sums, *layer.colsum_all));
+    if (layer.output_projection) {
+      KVTRIAGE_RETURN_IF_ERROR(read(group.output_projection, *layer.output_projection));
+    }
+    if (layer.query_mean) {
+      KVTRIAGE_RETURN_IF_ERROR(read(group.query_mean, *layer.query_mean));
+      KVTRIAGE_RETURN_IF_ERROR(read(group.query_covariance, *layer.query_covariance));
+    }
   }
   return absl::OkStatus();
 }
 
-// Column sums [Hq, N] are one row whose elements are the cached rows.
-client::TensorSpec SumsSpec(client::Region region, uint64_t offset, const DumpTensor& sums,
-                            size_t layers) {
-  client::TensorSpec spec = InputSpec(region, offset, sums, layers);
+// Column sums [Hq, N] and means [Hq, dk] are one row.
+client::TensorSpec OneRowSpec(client::Region region, uint64_t offset, const DumpTensor& tensor,
+                              size_t layers) {
+  client::TensorSpec spec = InputSpec(region, offset, tensor, layers);
   spec.rows = 1;
   spec.row_stride = 0;
-  spec.elems = static_cast<uint32_t>(sums.rows());
+  spec.elems = static_cast<uint32_t>(tensor.rows());
+  return spec;
+}
+
+// W_O [hidden, Hq * dv]: rows of the hidden size, cut into the query heads' parts.
+client::TensorSpec ProjectionSpec(client::Region region, uint64_t offset, const CacheLayer& layer,
+                                  size_t layers) {
+  client::TensorSpec spec = InputSpec(region, offset, *layer.output_projection, layers);
+  spec.row_stride = spec.head_stride;  // the tensor's first axis
+  spec.rows = spec.heads;
+  spec.heads = static_cast<uint32_t>(layer.q.heads());
+  spec.elems = static_cast<uint32_t>(layer.v.elems());
+  spec.head_stride = spec.elems * spec.elem_stride;
   return spec;
 }
 
@@ -86,6 +113,17 @@ client::LayerSpec LayerOf(const Placement& group, size_t i) {
   return spec;
 }
 
+// Layers of one group have one head size. Without a rope the service says which policies need one.
+void AddRope(const Dump& dump, client::CacheSpec& cache) {
+  if (!dump.rope()) return;
+  client::RopeSpec rope = *dump.rope();
+  const uint32_t size = cache.layers.front().k.row_elems;
+  if (rope.rotary_dim == 0) rope.rotary_dim = size;
+  if (rope.rotary_dim % 2 != 0 || rope.rotary_dim > size) return;
+  cache.ropes.push_back(std::move(rope));
+  for (client::LayerSpec& layer : cache.layers) layer.rope_index = 1;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LentCache>> LentCache::Lend(client::Session& session,
@@ -103,6 +141,7 @@ absl::StatusOr<std::unique_ptr<LentCache>> LentCache::Lend(client::Session& sess
     cache.num_layers = dump.model_layers();
     for (size_t i = 0; i < placement.layers.size(); ++i)
       cache.layers.push_back(LayerOf(placement, i));
+    AddRope(dump, cache);
     registration.caches.push_back(std::move(cache));
   }
   KVTRIAGE_ASSIGN_OR_RETURN(const client::Registered registered, session.Register(registration));
@@ -118,7 +157,15 @@ absl::StatusOr<std::unique_ptr<LentCache>> LentCache::Lend(client::Session& sess
     if (one.o) group.o = InputSpec(region, placement.o, *one.o, count);
     if (one.lse) group.lse = InputSpec(region, placement.lse, *one.lse, count);
     if (one.colsum_all) {
-      group.column_sums = SumsSpec(region, placement.column_sums, *one.colsum_all, count);
+      group.column_sums = OneRowSpec(region, placement.column_sums, *one.colsum_all, count);
+    }
+    if (one.output_projection) {
+      group.output_projection = ProjectionSpec(region, placement.output_projection, one, count);
+    }
+    if (one.query_mean) {
+      group.query_mean = OneRowSpec(region, placement.query_mean, *one.query_mean, count);
+      group.query_covariance =
+          InputSpec(region, placement.query_covariance, *one.query_covariance, count);
     }
     for (size_t i = 0; i < count; ++i) {
       LentLayer layer;

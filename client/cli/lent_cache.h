@@ -26,7 +26,8 @@ struct LentGroup {
   client::Cache cache;
   std::vector<LentLayer> layers;
   client::TensorSpec q;
-  std::optional<client::TensorSpec> o, lse, column_sums;
+  std::optional<client::TensorSpec> o, lse, column_sums, output_projection;
+  std::optional<client::TensorSpec> query_mean, query_covariance;
 };
 
 class LentCache {

@@ -25,8 +25,10 @@ std::string JsonText(const client::ServerInfo& info, const std::string&) {
 }  // namespace
 
 int PoliciesCommand(std::span<const std::string> arguments) {
-  return AskService({"policies", "every policy a service knows, in its parts", &Text, &JsonText},
-                    arguments);
+  return AskService(
+      {"policies", "every policy a service knows, in its parts, and where it was published", &Text,
+       &JsonText},
+      arguments);
 }
 
 }  // namespace kvtriage::cli

@@ -15,7 +15,6 @@ client::ScoreInputs Inputs(const LentGroup& group, const Dump& dump, bool column
     inputs.source = client::ColumnSums{*group.column_sums, client::HeadAxis::kQuery};
     return inputs;
   }
-  inputs.softmax_scale = dump.scale();
   if (group.o) {
     const auto base =
         dump.lse_base() == DumpLseBase::k2 ? client::LseBase::k2 : client::LseBase::kE;
@@ -57,9 +56,10 @@ absl::Status PolicyRunner::Check(const std::string& policy) const {
         [](std::string* out, const client::Policy& p) { absl::StrAppend(out, p.name); });
     return absl::InvalidArgumentError(absl::StrCat("--policy: ", policy, " is none of ", names));
   }
-  if (!column_sums_) return absl::OkStatus();
   const auto kind =
       known->parts.scorer ? known->parts.scorer->kind : client::Scorer::Kind::kRecency;
+  KVTRIAGE_RETURN_IF_ERROR(CheckTensors(policy, kind));
+  if (!column_sums_) return absl::OkStatus();
   if (kind != client::Scorer::Kind::kAttention && kind != client::Scorer::Kind::kVatp) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--column-sums: ", policy,
@@ -73,6 +73,25 @@ absl::Status PolicyRunner::Check(const std::string& policy) const {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status PolicyRunner::CheckTensors(const std::string& policy,
+                                        client::Scorer::Kind kind) const {
+  using Kind = client::Scorer::Kind;
+  for (const LentGroup& group : lent_.groups()) {
+    const bool projection = kind == Kind::kCritical && !group.output_projection;
+    const bool moments = kind == Kind::kExpectedAttention && !group.query_mean;
+    if (!projection && !moments) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(dump_.file().path(), ": tensor layers.", group.layers.front().shape.layer,
+                     projection ? ".output_projection: missing; --policy "
+                                : ".query_mean: missing; query_mean and query_covariance come "
+                                  "together, and --policy ",
+                     policy, projection ? " needs it" : " needs them"));
+  }
+  if (kind != Kind::kExpectedAttention || dump_.rope()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      dump_.file().path(), ": metadata rope_pairing: missing; --policy ", policy, " needs it"));
 }
 
 client::CompressRequest PolicyRunner::Request(const LentGroup& group, const std::string& policy,
@@ -92,6 +111,10 @@ client::CompressRequest PolicyRunner::Request(const LentGroup& group, const std:
     request.policy.parts.window = client::Window{.all = false, .last = one.q.rows};
   }
   request.inputs = Inputs(group, dump_, column_sums_);
+  request.inputs.softmax_scale = dump_.scale();
+  request.inputs.output_projection = group.output_projection;
+  request.inputs.query_mean = group.query_mean;
+  request.inputs.query_covariance = group.query_covariance;
   request.act = client::SelectOnly{};
   if (!column_sums_)
     request.measure = {.retained_mass = true, .output_error = true, .oracle_recall = true};

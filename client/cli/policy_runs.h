@@ -22,8 +22,9 @@ class PolicyRunner {
   PolicyRunner(client::Session& session, const client::ServerInfo& server, const Dump& dump,
                const LentCache& lent, bool column_sums);
 
-  // Whether the service knows the policy and, with column sums, whether the policy can use them
-  // (its scorer is attention or VATP) and the dump has them.
+  // Whether the service knows the policy, whether the dump has the tensors that its scorer reads,
+  // and, with column sums, whether the policy can use them (its scorer is attention or VATP) and
+  // the dump has them.
   absl::Status Check(const std::string& policy) const;
 
   // Scores come from the dump's own query rows, so a policy that wants all rows (h2o, vatp) gets
@@ -33,6 +34,7 @@ class PolicyRunner {
 
  private:
   const client::Policy* Find(const std::string& policy) const;
+  absl::Status CheckTensors(const std::string& policy, client::Scorer::Kind kind) const;
   client::CompressRequest Request(const LentGroup& group, const std::string& policy,
                                   double keep) const;
   absl::StatusOr<LayerRun> LayerOf(const LentGroup& group, size_t layer,

@@ -1,6 +1,7 @@
 #include "client/cli/policy_text.h"
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/policy_sources.h"
 
 namespace kvtriage::cli {
 namespace {
@@ -29,8 +30,29 @@ std::string ScorerWord(const client::Scorer& scorer) {
       return "recency";
     case Kind::kRandom:
       return "random";
+    case Kind::kCritical:
+      return "critical";
+    case Kind::kKeyNorm:
+      return "key-norm";
+    case Kind::kKeyDiff:
+      return "key-diff";
+    case Kind::kLagKv:
+      return "lagkv";
+    case Kind::kExpectedAttention:
+      return "expected-attention";
   }
   return kAbsent;
+}
+
+// The word, and the numbers that it needs.
+std::string ScorerWords(const client::Scorer& scorer) {
+  const std::string word = ScorerWord(scorer);
+  if (scorer.kind == client::Scorer::Kind::kLagKv) return absl::StrCat(word, " ", scorer.lag);
+  if (scorer.kind == client::Scorer::Kind::kExpectedAttention) {
+    return absl::StrCat(word, " ", scorer.future);
+  }
+  if (scorer.kind != client::Scorer::Kind::kCritical) return word;
+  return absl::StrCat(word, " ", scorer.first_stage);
 }
 
 std::string ReduceWord(client::Reduce reduce) {
@@ -89,33 +111,55 @@ std::string WindowWord(const client::Window& window) {
   return window.all ? "all" : absl::StrCat("last ", window.last);
 }
 
+std::string LayersWord(const PolicyParts& parts) {
+  if (!parts.budget) return "uniform";
+  if (!parts.budget->explicit_layers.empty()) return "explicit";
+  if (!parts.budget->pyramid_beta) return "uniform";
+  return absl::StrCat("pyramid ", *parts.budget->pyramid_beta);
+}
+
 std::string HeadsWord(const PolicyParts& parts) {
-  const bool adaptive = parts.budget.has_value() && parts.budget->adaptive_alpha.has_value();
-  return adaptive ? absl::StrCat("adaptive ", *parts.budget->adaptive_alpha) : "uniform";
+  if (!parts.budget) return "uniform";
+  if (!parts.budget->explicit_heads.empty()) return "explicit";
+  if (!parts.budget->adaptive_alpha) return "uniform";
+  return absl::StrCat("adaptive ", *parts.budget->adaptive_alpha);
+}
+
+Json ScorerNumbers(const client::Scorer& scorer) {
+  if (scorer.kind == client::Scorer::Kind::kLagKv) return {{"lag", scorer.lag}};
+  if (scorer.kind == client::Scorer::Kind::kExpectedAttention) {
+    return {{"future", scorer.future}, {"epsilon", scorer.epsilon}};
+  }
+  if (scorer.kind != client::Scorer::Kind::kCritical) return Json::object();
+  return {{"first_stage", scorer.first_stage}, {"epsilon", scorer.epsilon}};
 }
 
 }  // namespace
 
 std::vector<std::string> PolicyColumns() {
-  return {"policy", "scorer", "window", "reduce", "pool", "protect", "heads", "a set per"};
+  return {"policy",  "scorer", "window", "reduce",    "pool",
+          "protect", "layers", "heads",  "a set per", "source"};
 }
 
 std::vector<std::string> PolicyCells(const client::Policy& policy) {
   const PolicyParts& parts = policy.parts;
   return {policy.name,
-          parts.scorer ? ScorerWord(*parts.scorer) : kAbsent,
+          parts.scorer ? ScorerWords(*parts.scorer) : kAbsent,
           parts.window ? WindowWord(*parts.window) : kAbsent,
           parts.reduce ? ReduceWord(*parts.reduce) : kAbsent,
           parts.pool ? PoolWord(*parts.pool) : kAbsent,
           parts.protect ? ProtectWords(*parts.protect) : kAbsent,
+          LayersWord(parts),
           HeadsWord(parts),
-          parts.granularity ? GranularityWord(*parts.granularity) : kAbsent};
+          parts.granularity ? GranularityWord(*parts.granularity) : kAbsent,
+          PolicySource(policy.name)};
 }
 
 nlohmann::ordered_json PolicyJson(const client::Policy& policy) {
   const PolicyParts& parts = policy.parts;
   Json json = {{"name", policy.name}};
   json["scorer"] = parts.scorer ? Json(ScorerWord(*parts.scorer)) : Json();
+  if (parts.scorer) json.update(ScorerNumbers(*parts.scorer));
   json["window"] = parts.window ? Json(WindowWord(*parts.window)) : Json();
   json["reduce"] = parts.reduce ? Json(ReduceWord(*parts.reduce)) : Json();
   json["pool"] = parts.pool ? Json(PoolWord(*parts.pool)) : Json();
@@ -125,8 +169,10 @@ nlohmann::ordered_json PolicyJson(const client::Policy& policy) {
                        {"recent", parts.protect->recent},
                        {"recent_share", parts.protect->recent_share}};
   }
+  json["layers"] = LayersWord(parts);
   json["heads"] = HeadsWord(parts);
   json["granularity"] = parts.granularity ? Json(GranularityWord(*parts.granularity)) : Json();
+  json["source"] = PolicySource(policy.name);
   return json;
 }
 

@@ -57,7 +57,8 @@ std::vector<LayerOutcome> LayersFrom(const v1::SequenceResult& from) {
   std::vector<LayerOutcome> out;
   for (const v1::LayerOutcome& layer : from.layers()) {
     out.push_back({layer.layer(), layer.kept(), layer.dropped(), layer.trimmed(),
-                   layer.nonfinite_tokens(), layer.skipped_rows(), layer.lse_suspect()});
+                   layer.nonfinite_tokens(), layer.skipped_rows(), layer.stage1(), layer.stage2(),
+                   layer.lse_suspect()});
   }
   return out;
 }

@@ -76,6 +76,17 @@ v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot
   *out.mutable_policy() = ToProto(request.policy);
   std::visit(InputsWriter(out.mutable_inputs(), ids), request.inputs.source);
   SetLogits(out.mutable_inputs(), request.inputs, ids);
+  if (request.inputs.output_projection.has_value()) {
+    *out.mutable_inputs()->mutable_output_projection() =
+        ToProto(*request.inputs.output_projection, ids);
+  }
+  if (request.inputs.query_mean.has_value()) {
+    *out.mutable_inputs()->mutable_query_mean() = ToProto(*request.inputs.query_mean, ids);
+  }
+  if (request.inputs.query_covariance.has_value()) {
+    *out.mutable_inputs()->mutable_query_covariance() =
+        ToProto(*request.inputs.query_covariance, ids);
+  }
   SetAct(out.mutable_act(), request.act, ledger_slot, ids);
   out.mutable_output()->set_format(v1::KEPT_FORMAT_INDICES);
   out.mutable_output()->set_lengths(static_cast<v1::LengthRule>(request.lengths));

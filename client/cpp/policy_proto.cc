@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "client/cpp/int32_bytes.h"
+
 namespace kvtriage::client {
 namespace {
 
@@ -38,8 +40,37 @@ v1::Scorer ToProto(const Scorer& scorer) {
     case Scorer::Kind::kRandom:
       out.mutable_random()->set_random_key(scorer.random_key);
       break;
+    case Scorer::Kind::kCritical:
+      out.mutable_critical()->set_first_stage(scorer.first_stage);
+      out.mutable_critical()->set_epsilon(scorer.epsilon);
+      break;
+    case Scorer::Kind::kKeyNorm:
+      out.mutable_key_norm();
+      break;
+    case Scorer::Kind::kKeyDiff:
+      out.mutable_key_diff();
+      break;
+    case Scorer::Kind::kLagKv:
+      out.mutable_lagkv()->set_lag(scorer.lag);
+      break;
+    case Scorer::Kind::kExpectedAttention:
+      out.mutable_expected_attention()->set_future(scorer.future);
+      out.mutable_expected_attention()->set_epsilon(scorer.epsilon);
+      break;
   }
   return out;
+}
+
+v1::Budget::ExplicitCounts CountsToProto(const std::vector<uint32_t>& counts) {
+  v1::Budget::ExplicitCounts out;
+  out.set_counts_le(ToBytes(std::vector<int32_t>(counts.begin(), counts.end())));
+  return out;
+}
+
+std::vector<uint32_t> FromProto(const v1::Budget::ExplicitCounts& counts) {
+  const auto list = FromBytes(counts.counts_le());
+  if (!list.has_value()) return {};
+  return {list->begin(), list->end()};
 }
 
 v1::Budget ToProto(const Budget& budget) {
@@ -47,7 +78,14 @@ v1::Budget ToProto(const Budget& budget) {
   if (budget.kept_tokens.has_value()) out.set_kept_tokens(*budget.kept_tokens);
   if (budget.kept_ratio.has_value()) out.set_kept_ratio(*budget.kept_ratio);
   if (budget.uniform_layers) out.mutable_uniform_layers();
+  if (budget.pyramid_beta.has_value()) out.mutable_pyramid()->set_beta(*budget.pyramid_beta);
+  if (!budget.explicit_layers.empty()) {
+    *out.mutable_explicit_layers() = CountsToProto(budget.explicit_layers);
+  }
   if (budget.uniform_heads) out.mutable_uniform_heads();
+  if (!budget.explicit_heads.empty()) {
+    *out.mutable_explicit_heads() = CountsToProto(budget.explicit_heads);
+  }
   if (budget.adaptive_alpha.has_value()) out.mutable_adaptive()->set_alpha(*budget.adaptive_alpha);
   return out;
 }
@@ -65,6 +103,20 @@ std::optional<Scorer> FromProto(const v1::Scorer& scorer) {
       return Scorer{Kind::kRecency};
     case v1::Scorer::kRandom:
       return Scorer{Kind::kRandom, scorer.random().random_key()};
+    case v1::Scorer::kCritical:
+      return Scorer{.kind = Kind::kCritical,
+                    .first_stage = scorer.critical().first_stage(),
+                    .epsilon = scorer.critical().epsilon()};
+    case v1::Scorer::kKeyNorm:
+      return Scorer{Kind::kKeyNorm};
+    case v1::Scorer::kKeyDiff:
+      return Scorer{Kind::kKeyDiff};
+    case v1::Scorer::kLagkv:
+      return Scorer{.kind = Kind::kLagKv, .lag = scorer.lagkv().lag()};
+    case v1::Scorer::kExpectedAttention:
+      return Scorer{.kind = Kind::kExpectedAttention,
+                    .epsilon = scorer.expected_attention().epsilon(),
+                    .future = scorer.expected_attention().future()};
     case v1::Scorer::kObc:
       break;
     case v1::Scorer::KIND_NOT_SET:
@@ -87,7 +139,10 @@ Budget FromProto(const v1::Budget& budget) {
   if (budget.amount_case() == v1::Budget::kKeptTokens) out.kept_tokens = budget.kept_tokens();
   if (budget.amount_case() == v1::Budget::kKeptRatio) out.kept_ratio = budget.kept_ratio();
   out.uniform_layers = budget.has_uniform_layers();
+  if (budget.has_pyramid()) out.pyramid_beta = budget.pyramid().beta();
+  if (budget.has_explicit_layers()) out.explicit_layers = FromProto(budget.explicit_layers());
   out.uniform_heads = budget.has_uniform_heads();
+  if (budget.has_explicit_heads()) out.explicit_heads = FromProto(budget.explicit_heads());
   if (budget.has_adaptive()) out.adaptive_alpha = budget.adaptive().alpha();
   return out;
 }

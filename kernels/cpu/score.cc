@@ -6,6 +6,10 @@
 
 #include "kernels/core/error.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/score_critical.h"
+#include "kernels/cpu/score_expected.h"
+#include "kernels/cpu/score_keys.h"
+#include "kernels/cpu/score_lagkv.h"
 #include "kernels/cpu/score_queries.h"
 #include "kernels/cpu/score_sums.h"
 
@@ -16,19 +20,34 @@ void PoolLists(const ScoreRequest& request, ThreadTeam& team, ScoreResult& resul
   const ScoreSpec& spec = request.spec;
   if (spec.pool == Pool::kNone || spec.pool_kernel <= 1) return;
   const size_t tokens = request.layer.sequence.rows;
-  const size_t end = std::min<size_t>(request.pool_end, tokens);
   std::vector<std::vector<float>> scratch(static_cast<size_t>(team.threads()));
   team.Run(result.lists, [&](size_t list, int worker) {
+    const uint32_t asked = request.pool_ends.empty() ? request.pool_end : request.pool_ends[list];
+    const size_t end = std::min<size_t>(asked, tokens);
     PoolScores(spec.pool, spec.pool_kernel, {result.scores.data() + list * tokens, end},
                scratch[static_cast<size_t>(worker)]);
   });
 }
 
 absl::Status ScoreSource(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
-  const Scorer scorer = request.spec.scorer;
-  if (scorer == Scorer::kRecency || scorer == Scorer::kRandom) {
-    ScoreWithoutCache(request, team, result);
-    return absl::OkStatus();
+  switch (request.spec.scorer) {
+    case Scorer::kRecency:
+    case Scorer::kRandom:
+      ScoreWithoutCache(request, team, result);
+      return absl::OkStatus();
+    case Scorer::kKeyNorm:
+    case Scorer::kKeyDiff:
+      ScoreKeys(request, team, result);
+      return absl::OkStatus();
+    case Scorer::kCritical:
+      return ScoreCritical(request, team, result);
+    case Scorer::kExpectedAttention:
+      return ScoreExpected(request, team, result);
+    case Scorer::kLagKv:
+      ScoreLagKv(request, team, result);
+      return absl::OkStatus();
+    default:
+      break;
   }
   switch (request.input.source) {
     case AttentionSource::kQuery:
@@ -52,8 +71,13 @@ bool ReadsValues(Scorer scorer) {
     case Scorer::kObcJoint:
     case Scorer::kDrop:
     case Scorer::kVatp:
+    case Scorer::kCritical:
+    case Scorer::kLagKv:
+    case Scorer::kExpectedAttention:
       return true;
     case Scorer::kAttention:
+    case Scorer::kKeyNorm:
+    case Scorer::kKeyDiff:
     case Scorer::kRecency:
     case Scorer::kRandom:
       break;
@@ -72,6 +96,7 @@ absl::Status ScoreLayer(const ScoreRequest& request, ThreadTeam& team, ScoreResu
   result.nonfinite_tokens = static_cast<uint32_t>(std::count_if(
       result.scores.begin(), result.scores.end(), [](float score) { return std::isnan(score); }));
   PoolLists(request, team, result);
+  if (request.spec.scorer == Scorer::kCritical) FinishCritical(request.spec, result);
   return absl::OkStatus();
 }
 

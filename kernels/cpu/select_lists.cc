@@ -26,17 +26,37 @@ std::vector<int32_t> Candidates(uint32_t rows, std::span<const int32_t> protect)
   return candidates;
 }
 
+std::vector<int32_t> Merged(std::span<const int32_t> a, std::span<const int32_t> b) {
+  std::vector<int32_t> rows;
+  rows.reserve(a.size() + b.size());
+  std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(rows));
+  return rows;
+}
+
 std::vector<int32_t> KeepBest(std::span<const float> scores, std::span<const int32_t> protect,
                               uint32_t slots) {
   const std::vector<int32_t> candidates = Candidates(static_cast<uint32_t>(scores.size()), protect);
-  const std::vector<int32_t> best = TopK(scores, candidates, slots);
-  std::vector<int32_t> kept;
-  kept.reserve(protect.size() + best.size());
-  std::merge(protect.begin(), protect.end(), best.begin(), best.end(), std::back_inserter(kept));
-  return kept;
+  return Merged(protect, TopK(scores, candidates, slots));
 }
 
-// Free slots of every list of a request that drops rows.
+// Of `slots` free slots, those that the first stage fills.
+uint32_t FirstStage(uint32_t slots, double share) {
+  if (share <= 0 || slots == 0) return 0;
+  const auto part = static_cast<uint32_t>(slots * share);
+  return std::min(slots, std::max(1u, part));
+}
+
+// The rest of the slots goes to the best by the second scores among the rows that are left.
+std::vector<int32_t> KeepBestInTwoStages(std::span<const float> scores,
+                                         std::span<const float> second_scores,
+                                         std::span<const int32_t> protect, uint32_t slots,
+                                         double share) {
+  const uint32_t first = FirstStage(slots, share);
+  const std::vector<int32_t> taken = KeepBest(scores, protect, first);
+  return KeepBest(second_scores, taken, slots - first);
+}
+
+// Free slots of every list; the rest of the rows when a list keeps all.
 std::vector<uint32_t> FreeSlots(const SelectRequest& request) {
   const std::span<const int32_t> protect = request.protect[0];
   if (request.adaptive_alpha.has_value()) {
@@ -45,10 +65,24 @@ std::vector<uint32_t> FreeSlots(const SelectRequest& request) {
                           *request.adaptive_alpha, protect.empty() ? 1 : 0);
   }
   std::vector<uint32_t> slots;
-  for (const std::span<const int32_t> set : request.protect) {
-    slots.push_back(request.budget - static_cast<uint32_t>(set.size()));
+  for (size_t list = 0; list < request.protect.size(); ++list) {
+    const uint32_t budget = std::min(request.BudgetOf(list), request.rows);
+    slots.push_back(budget - static_cast<uint32_t>(request.protect[list].size()));
   }
   return slots;
+}
+
+// Counts what the stages chose in the lists that drop rows.
+void CountStages(const SelectRequest& request, const std::vector<uint32_t>& slots,
+                 SelectResult& result) {
+  for (size_t list = 0; list < request.second_scores.size(); ++list) {
+    const uint32_t all = request.rows - static_cast<uint32_t>(request.protect[list].size());
+    const uint32_t chosen = slots.empty() ? all : slots[list];
+    if (chosen == all) continue;
+    const uint32_t first = FirstStage(chosen, request.first_stage);
+    result.stage1 += first;
+    result.stage2 += chosen - first;
+  }
 }
 
 struct List {
@@ -65,7 +99,11 @@ void SelectLists(std::span<const SelectRequest> requests, ThreadTeam& team,
     const SelectRequest& request = requests[i];
     results[i].kept.resize(request.scores.size());
     if (request.scores.empty()) return;
-    if (request.budget < request.rows) slots[i] = FreeSlots(request);
+    // With adaptive shares a budget of all rows leaves nothing to share.
+    if (!request.list_budgets.empty() || request.budget < request.rows) {
+      slots[i] = FreeSlots(request);
+    }
+    CountStages(request, slots[i], results[i]);
   });
   std::vector<List> lists;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -74,9 +112,15 @@ void SelectLists(std::span<const SelectRequest> requests, ThreadTeam& team,
   team.Run(lists.size(), [&](size_t item, int) {
     const auto [i, list] = lists[item];
     const SelectRequest& request = requests[i];
-    results[i].kept[list] =
-        slots[i].empty() ? AllRows(request.rows)
-                         : KeepBest(request.scores[list], request.protect[list], slots[i][list]);
+    std::vector<int32_t>& kept = results[i].kept[list];
+    if (slots[i].empty()) {
+      kept = AllRows(request.rows);
+    } else if (request.second_scores.empty()) {
+      kept = KeepBest(request.scores[list], request.protect[list], slots[i][list]);
+    } else {
+      kept = KeepBestInTwoStages(request.scores[list], request.second_scores[list],
+                                 request.protect[list], slots[i][list], request.first_stage);
+    }
   });
 }
 

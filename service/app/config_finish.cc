@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "service/app/config_keys.h"
 #include "service/app/config_values.h"
 #include "service/session/peer.h"
@@ -28,6 +29,14 @@ absl::Status KeyError(std::string_view key, std::string_view what) {
       absl::StrCat("key '", std::string(key), "': ", std::string(what)));
 }
 
+absl::Status CheckDefaultPolicy(const PolicyDefaults& policy) {
+  const std::vector<std::string> names = KnownNames(policy);
+  if (policy.name.empty() || std::count(names.begin(), names.end(), policy.name) > 0) {
+    return absl::OkStatus();
+  }
+  return KeyError("policy.default", absl::StrCat("expected one of ", absl::StrJoin(names, ", ")));
+}
+
 }  // namespace
 
 absl::Status FinishConfig(Config& config) {
@@ -46,7 +55,7 @@ absl::Status FinishConfig(Config& config) {
   if (config.limits.max_bound_sessions > config.limits.max_sessions) {
     return KeyError("session.max_bound", "is more than session.max");
   }
-  return absl::OkStatus();
+  return CheckDefaultPolicy(config.policy);
 }
 
 }  // namespace kvtriage

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "service/app/config_values.h"
 
 namespace kvtriage {
@@ -26,15 +25,6 @@ std::string Switch(bool on) { return on ? "true" : "false"; }
 std::string Number(uint64_t number) { return absl::StrCat(number); }
 std::string Optional(const std::optional<uint32_t>& number) {
   return number.has_value() ? absl::StrCat(*number) : "";
-}
-
-absl::Status SetPolicyName(Text text, Config& config) {
-  const std::vector<std::string>& names = PolicyNames();
-  if (!text.empty() && std::find(names.begin(), names.end(), text) == names.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("expected one of ", absl::StrJoin(names, ", ")));
-  }
-  config.policy.name = std::string(text);
-  return absl::OkStatus();
 }
 
 absl::Status SetOptionalRows(Text text, std::optional<uint32_t>& rows) {
@@ -192,18 +182,22 @@ constexpr std::array kKeys = std::to_array<ConfigKey>({
      },
      [](const Config& c) { return PrintBytes(c.limits.max_stored_bytes); }},
     {"policy.default", "a policy name, or nothing", "nothing",
-     "Policy of a request that names none; without it such a request is refused.", &SetPolicyName,
+     "Policy of a request that names none; without it such a request is refused.",
+     [](Text text, Config& c) {
+       c.policy.name = std::string(text);  // FinishConfig knows all names
+       return absl::OkStatus();
+     },
      [](const Config& c) { return c.policy.name; }},
     {"policy.kept_ratio", "above 0, at most 1", "0.5",
      "Share of the rows that a named policy keeps when the request gives no amount.",
      [](Text text, Config& c) { return Take(ParseShare(text), c.policy.kept_ratio); },
      [](const Config& c) { return absl::StrFormat("%.17g", c.policy.kept_ratio); }},
     {"policy.sinks", "rows, or nothing", "nothing: as the policy says",
-     "Protected first rows of named policies.",
+     "Protected first rows of our named policies.",
      [](Text text, Config& c) { return SetOptionalRows(text, c.policy.sinks); },
      [](const Config& c) { return Optional(c.policy.sinks); }},
     {"policy.recent", "rows, or nothing", "nothing: as the policy says",
-     "Protected newest rows of named policies.",
+     "Protected newest rows of our named policies.",
      [](Text text, Config& c) { return SetOptionalRows(text, c.policy.recent); },
      [](const Config& c) { return Optional(c.policy.recent); }},
     {"drain.notice_ms", "0 to 120000", "2000",

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/core/status_macros.h"
 #include "service/app/config_keys.h"
+#include "service/validate/policy_definition.h"
 
 namespace kvtriage {
 namespace {
@@ -18,13 +19,36 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 
 absl::string_view Absl(std::string_view text) { return {text.data(), text.size()}; }
 
+constexpr std::string_view kDefineKey = "policy.define.";
+
+// A flag may define anew what the file has defined.
+absl::Status DefinePolicy(std::string_view name, std::string_view text, Config& config) {
+  if (!IsOwnPolicyName(name)) {
+    return absl::InvalidArgumentError(
+        "expected a name of 1 to 32 of a-z, 0-9 and -, and not one of ours");
+  }
+  KVTRIAGE_ASSIGN_OR_RETURN(PolicySpec policy, ParsePolicyDefinition(name, text));
+  std::vector<PolicySpec>& defined = config.policy.defined;
+  std::erase_if(defined, [&](const PolicySpec& other) { return other.name == name; });
+  if (defined.size() >= kMaxDefinedPolicies) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected at most ", kMaxDefinedPolicies, " policies of your own"));
+  }
+  const auto place = std::find_if(defined.begin(), defined.end(),
+                                  [&](const PolicySpec& other) { return other.name > name; });
+  defined.insert(place, std::move(policy));
+  return absl::OkStatus();
+}
+
 absl::Status Set(std::string_view where, std::string_view name, std::string_view value,
                  Config& config) {
   const ConfigKey* key = FindConfigKey(name);
-  if (key == nullptr) {
+  const bool defines = name.starts_with(kDefineKey);
+  if (key == nullptr && !defines) {
     return absl::InvalidArgumentError(absl::StrCat(Absl(where), "key '", Absl(name), "': unknown"));
   }
-  const absl::Status status = key->set(value, config);
+  const absl::Status status = defines ? DefinePolicy(name.substr(kDefineKey.size()), value, config)
+                                      : key->set(value, config);
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrCat(
       Absl(where), "key '", Absl(name), "': ", status.message(), ", got '", Absl(value), "'"));
@@ -90,6 +114,10 @@ std::string PrintConfig(const Config& config) {
   std::vector<std::string> lines;
   for (const ConfigKey& key : ConfigKeys()) {
     lines.push_back(absl::StrCat(Absl(key.name), " = ", key.print(config), "\n"));
+  }
+  for (const PolicySpec& own : config.policy.defined) {
+    lines.push_back(
+        absl::StrCat(Absl(kDefineKey), own.name, " = ", PolicyDefinitionText(own), "\n"));
   }
   std::sort(lines.begin(), lines.end());
   std::string out;

@@ -28,6 +28,20 @@ std::string ConfigMarkdown() {
   }
   absl::StrAppend(
       &out,
+      "\n`policy.define.NAME = PARTS` defines a policy of your own (file or flag only, at most "
+      "64). NAME is 1 "
+      "to 32 of a-z,\n0-9 and `-`, and not one of ours; PARTS is a `PolicyParts` of `triage.proto` "
+      "as protobuf "
+      "text on one line, complete but for\nthe budget's amount, which comes with each request or "
+      "from "
+      "`policy.kept_ratio`. `kvtriage policies` shows it like the built-in\nones, and "
+      "`policy.default` may "
+      "name it:\n\n"
+      "    policy.define.chat = scorer { obc { form: FORM_JOINT } } window { last: 32 } reduce { "
+      "kind: KIND_SUM } "
+      "pool { kind: KIND_MAX kernel: 7 } protect { sinks: 4 recent: 32 } budget { adaptive { "
+      "alpha: 0.2 } } "
+      "granularity: GRANULARITY_PER_HEAD\n"
       "\nFlags that are no keys:\n\n"
       "| flag | meaning |\n| --- | --- |\n"
       "| `--config=FILE` | read this file |\n"

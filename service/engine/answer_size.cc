@@ -3,8 +3,10 @@
 #include <variant>
 
 #include "kernels/core/checked_math.h"
+#include "kernels/core/error.h"
+#include "service/engine/plan_tables.h"
+#include "service/engine/triage_budget.h"
 #include "service/engine/triage_lists.h"
-#include "service/policy/budget_rules.h"
 
 namespace kvtriage {
 namespace {
@@ -35,14 +37,16 @@ uint64_t TriageBound(const TriageResult& result) {
 }
 
 uint64_t ResponseBound(const CompressAnswer& answer) {
+  const Budget& budget = answer.policy.budget;
   uint64_t bytes = kFixedBytes + answer.policy.name.size();
+  bytes += (budget.explicit_layers.size() + budget.explicit_heads.size()) * kIndexBytes;
   for (const SequenceOutcome& sequence : answer.sequences) {
     bytes += kSequenceBytes + sequence.rewritten_bitmap.size() + TriageBound(sequence.triage);
   }
   return bytes;
 }
 
-uint64_t AnswerBound(const CompressSpec& spec, const CompressPlan& plan) {
+absl::StatusOr<uint64_t> AnswerBound(const CompressSpec& spec, const CompressPlan& plan) {
   // Per layer: five numbers of quality per head at most.
   uint64_t layers = 0;
   for (const PlanLayer& layer : plan.cache.layers) {
@@ -50,12 +54,14 @@ uint64_t AnswerBound(const CompressSpec& spec, const CompressPlan& plan) {
     if (spec.measure.any()) layers += kQualityBytes + layer.kv_heads() * 5 * kIndexBytes;
   }
   uint64_t bytes = kFixedBytes + spec.policy.name.size();
-  for (const PlanSequence& sequence : plan.sequences) {
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const PlanSequence& sequence = plan.sequences[i];
     const ListLayout lists = LayOutLists(sequence.triage, spec.policy.granularity);
-    // On average over the heads with an adaptive budget, so the total holds for that, too.
-    const uint64_t kept = KeptCount(sequence.triage.rows, spec.policy.budget);
+    const auto keep = PlanKeep(sequence.triage, lists, spec.policy);
+    if (!keep.ok()) return WithFieldPrefix(keep.status(), SequenceField(i, ""));
     bytes += kSequenceBytes + CeilDiv(sequence.entries, 8) + layers;
-    bytes += lists.count * (kListBytes + kept * kIndexBytes);
+    // On average over the heads with an adaptive budget, so the total holds for that, too.
+    for (const uint32_t kept : keep->budgets) bytes += kListBytes + kept * uint64_t{kIndexBytes};
   }
   return bytes;
 }

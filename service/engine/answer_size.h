@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "service/engine/engine.h"
 #include "service/engine/plan.h"
 
@@ -12,8 +13,9 @@ namespace kvtriage {
 // At least as many bytes as the serialised response takes.
 uint64_t ResponseBound(const CompressAnswer& answer);
 uint64_t ResponseBound(const RecomputeAnswer& answer);
-// The same before anything is scored.
-uint64_t AnswerBound(const CompressSpec& spec, const CompressPlan& plan);
+// The same before anything is scored. Errors are those of a budget that does not fit the protected
+// rows (TriageOne).
+absl::StatusOr<uint64_t> AnswerBound(const CompressSpec& spec, const CompressPlan& plan);
 // The part of it that a sequence's triage takes.
 uint64_t TriageBound(const TriageResult& result);
 

@@ -79,7 +79,7 @@ absl::Status CompressRun::ScoreOne(size_t sequence) {
       ScoreSequence(context_.backend, plan_.sequences[sequence].triage, spec_.policy, context_.stop,
                     scored_[sequence], results_[sequence]);
   const auto info = GetErrorInfo(status);
-  if (!info || info->reason != ErrorReason::kBudgetTooSmall) return status;
+  if (!info || info->field != "protect") return status;
   return WithFieldPrefix(status, SequenceField(sequence, ""));
 }
 

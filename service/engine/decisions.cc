@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "service/policy/budget_rules.h"
-
 namespace kvtriage {
 namespace {
 
@@ -22,15 +20,13 @@ struct KeptRows {
 
 KeptRows CountKept(const CompressSpec& spec, const CompressPlan& plan, uint32_t rows,
                    const TriageResult& result) {
-  const Protect& protect = spec.policy.protect;
-  const auto sinks = static_cast<int32_t>(std::min(protect.sinks, rows));
-  const uint32_t budget = KeptCount(rows, spec.policy.budget);
-  const auto newest =
-      std::max(sinks, static_cast<int32_t>(rows - RecentRows(rows, budget, protect)));
+  const auto sinks = static_cast<int32_t>(std::min(spec.policy.protect.sinks, rows));
   KeptRows kept;
   for (uint32_t l = 0; l < plan.cache.layers.size(); ++l) {
     for (uint32_t h = 0; h < plan.cache.layers[l].kv_heads(); ++h) {
       const std::vector<int32_t>& list = result.ListOf(l, h);
+      const auto newest =
+          std::max(sinks, static_cast<int32_t>(rows - result.recent[result.NumberOf(l, h)]));
       const auto middle = std::lower_bound(list.begin(), list.end(), sinks);
       const auto recent = std::lower_bound(middle, list.end(), newest);
       kept.lists += 1;

@@ -37,7 +37,7 @@ absl::Status Open(const JobContext& context, LayerStream& stream, Answer& answer
   Session& session = *stream.call.session;
   KVTRIAGE_RETURN_IF_ERROR(PlanCompress(session.memory(), session.ledger(), spec, plan));
   if (context.observer != nullptr) context.observer->OnStage(Stage::kPlan, watch.seconds());
-  const uint64_t bytes = AnswerBound(spec, plan);
+  KVTRIAGE_ASSIGN_OR_RETURN(const uint64_t bytes, AnswerBound(spec, plan));
   if (bytes > context.limits.max_response_bytes) {
     return Error(ErrorReason::kResultTooLarge, "output", "the answer would be too large, in bytes")
         .Got(bytes)

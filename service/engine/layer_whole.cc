@@ -16,18 +16,23 @@ void Append(const std::vector<T>& from, std::vector<T>& to) {
 }
 
 // Behind what is there already: layers stand in their order.
-void Append(const TriageResult& layer, TriageResult& whole) {
+void Append(const TriageResult& layer, uint32_t heads, bool has_mass, TriageResult& whole) {
   const auto lists = static_cast<uint32_t>(whole.kept.size());
   Append(layer.kept, whole.kept);
+  Append(layer.recent, whole.recent);
   for (TriageLayerOutcome outcome : layer.layers) {
     outcome.first_list += lists;
     whole.layers.push_back(outcome);
   }
   Append(layer.quality, whole.quality);
+  // A layer that drops nothing was not scored, and loses nothing.
+  if (layer.noop && has_mass) {
+    whole.window_mass.insert(whole.window_mass.end(), heads, 1.0);
+  }
   Append(layer.window_mass, whole.window_mass);
 }
 
-void Append(const SequenceOutcome& layer, SequenceOutcome& whole) {
+void Append(const SequenceOutcome& layer, uint32_t heads, bool has_mass, SequenceOutcome& whole) {
   whole.kv_revision = std::max(whole.kv_revision, layer.kv_revision);
   whole.kept = std::max(whole.kept, layer.kept);
   whole.rewritten_bitmap.resize(
@@ -36,7 +41,7 @@ void Append(const SequenceOutcome& layer, SequenceOutcome& whole) {
     whole.rewritten_bitmap[i] |= layer.rewritten_bitmap[i];
   }
   whole.triage.noop = whole.triage.noop && layer.triage.noop;
-  Append(layer.triage, whole.triage);
+  Append(layer.triage, heads, has_mass, whole.triage);
 }
 
 // Leading entries of the table in use, as PlanWrites counts them.
@@ -61,8 +66,14 @@ Answer WholeAnswer(const CompressSpec& spec, const LayerProgress& progress) {
     outcome.logical_len = spec.sequences[i].logical_len;
     outcome.physical_len = spec.sequences[i].physical_len;
     outcome.triage.noop = true;
+    const bool has_mass =
+        std::any_of(progress.done.begin(), progress.done.end(), [&](const auto& done) {
+          const auto& answer = std::get<CompressAnswer>(done.second->body);
+          return !answer.sequences[i].triage.window_mass.empty();
+        });
     for (const auto& [place, layer] : progress.done) {
-      Append(std::get<CompressAnswer>(layer->body).sequences[i], outcome);
+      Append(std::get<CompressAnswer>(layer->body).sequences[i],
+             progress.plan.cache.layers[place].kv_heads(), has_mass, outcome);
     }
     outcome.blocks_used = static_cast<uint32_t>(BlocksUsed(spec, progress.plan, i, outcome));
     if (!outcome.rewritten_bitmap.empty()) {

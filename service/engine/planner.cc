@@ -1,16 +1,49 @@
 #include "service/engine/planner.h"
 
 #include <algorithm>
+#include <string>
 
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "service/engine/plan_cache.h"
 #include "service/engine/plan_inputs.h"
+#include "service/engine/plan_scorer_tensors.h"
 #include "service/engine/plan_tables.h"
 #include "service/observe/fault_point.h"
 
 namespace kvtriage {
 namespace {
+
+absl::Status CheckCounts(std::string_view field, size_t got, size_t expected) {
+  if (got == 0 || got == expected) return absl::OkStatus();
+  return Error(ErrorReason::kFieldInvalid,
+               "policy.parts.budget." + std::string(field) + ".counts_le",
+               "not one count per layer, or per layer and KV head, of the call")
+      .Got(got)
+      .Limit(expected);
+}
+
+// Explicit counts against the layers and heads they are for, and against what the engine can carry.
+absl::Status CheckBudget(const CompressSpec& spec, const PlanCache& cache) {
+  const Budget& budget = spec.policy.budget;
+  size_t lists = 0;
+  for (const PlanLayer& layer : cache.layers) lists += layer.kv_heads();
+  KVTRIAGE_RETURN_IF_ERROR(
+      CheckCounts("explicit_layers", budget.explicit_layers.size(), cache.layers.size()));
+  KVTRIAGE_RETURN_IF_ERROR(CheckCounts("explicit_heads", budget.explicit_heads.size(), lists));
+  if (budget.explicit_heads.empty() || spec.lengths == LengthRule::kAny) return absl::OkStatus();
+  auto count = budget.explicit_heads.begin();
+  for (const PlanLayer& layer : cache.layers) {
+    const auto end = count + layer.kv_heads();
+    if (std::any_of(count, end, [&](uint32_t other) { return other != *count; })) {
+      return Error(ErrorReason::kLengthsUnequal, "output.lengths",
+                   "the budget gives heads different lengths")
+          .Index(layer.index);
+    }
+    count = end;
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckLedger(const Ledger* ledger, const CompressSpec& spec, const PlanCache& cache) {
   const uint32_t slots = ledger == nullptr ? 0 : ledger->slots();
@@ -60,6 +93,7 @@ absl::Status PlanCompress(SessionMemory& memory, const Ledger* ledger, const Com
   if (spec.act.kind != ActKind::kSelectOnly) {
     KVTRIAGE_RETURN_IF_ERROR(CheckMovable(plan.cache, "act"));
   }
+  KVTRIAGE_RETURN_IF_ERROR(CheckBudget(spec, plan.cache));
   KVTRIAGE_RETURN_IF_ERROR(CheckInputs(spec, plan.cache));
   plan.sequences.resize(spec.sequences.size());
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
@@ -67,6 +101,7 @@ absl::Status PlanCompress(SessionMemory& memory, const Ledger* ledger, const Com
   }
   KVTRIAGE_RETURN_IF_ERROR(CheckDuplicates(plan.sequences));
   KVTRIAGE_RETURN_IF_ERROR(PlanInputs(memory, spec, plan));
+  KVTRIAGE_RETURN_IF_ERROR(PlanScorerTensors(memory, spec, plan));
   FaultPoint("plan.after_pins");
   if (in_place) KVTRIAGE_RETURN_IF_ERROR(CheckLedger(ledger, spec, plan.cache));
   FaultPoint("plan.after_checks");

@@ -11,9 +11,10 @@ namespace kvtriage {
 // Resolves and checks everything that does not depend on the kept sets;
 // service/engine/plan_writes.h does the rest after the selection. service/validate has checked what
 // the request alone can tell. `ledger` is the session's. Errors: those of plan_cache.h,
-// plan_tables.h and plan_inputs.h, and for writing in place FIELD_INVALID (no such slot) and
-// LEDGER_TOO_SMALL; for a copy GEOMETRY_INVALID and DESTINATION_OVERLAP (caches that share memory).
-// On an error the pins taken so far drop with `plan`.
+// plan_tables.h and plan_inputs.h, explicit counts that fit neither layers and heads
+// (FIELD_INVALID) nor the length rule (LENGTHS_UNEQUAL), and for writing in place FIELD_INVALID (no
+// such slot) and LEDGER_TOO_SMALL; for a copy GEOMETRY_INVALID and DESTINATION_OVERLAP (caches that
+// share memory). On an error the pins taken so far drop with `plan`.
 absl::Status PlanCompress(SessionMemory& memory, const Ledger* ledger, const CompressSpec& spec,
                           CompressPlan& plan);
 

@@ -5,13 +5,12 @@
 #include <numeric>
 
 #include "kernels/core/status_macros.h"
+#include "service/engine/triage_budget.h"
 #include "service/engine/triage_halves.h"
 #include "service/engine/triage_lists.h"
-#include "service/engine/triage_protect.h"
 #include "service/engine/triage_quality.h"
 #include "service/engine/triage_score.h"
 #include "service/observe/fault_point.h"
-#include "service/policy/budget_rules.h"
 
 namespace kvtriage {
 namespace {
@@ -47,8 +46,7 @@ void CountKept(const TriageSequence& sequence, const ProtectPlan* protect, Triag
     for (uint32_t h = 0; h < KvHeads(sequence.layers[l]); ++h) {
       layer.kept = std::max(layer.kept, static_cast<uint32_t>(result.ListOf(l, h).size()));
       if (protect == nullptr) continue;
-      layer.trimmed =
-          std::max(layer.trimmed, protect->Of(layer.first_list + h * layer.list_step).trimmed);
+      layer.trimmed = std::max(layer.trimmed, protect->Of(result.NumberOf(l, h)).trimmed);
     }
   }
 }
@@ -65,17 +63,16 @@ absl::Status ScoreSequence(Backend& backend, const TriageSequence& sequence,
     result.layers[l].first_list = scored.lists.first[l];
     result.layers[l].list_step = scored.lists.step;
   }
-  scored.budget = KeptCount(sequence.rows, policy.budget);
-  if (scored.budget >= sequence.rows) {
+  KVTRIAGE_ASSIGN_OR_RETURN(scored.plan, PlanKeep(sequence, scored.lists, policy));
+  result.recent = scored.plan.recent;
+  if (scored.plan.keeps_all) {
     KeepAll(sequence.rows, scored.lists, result);
     return absl::OkStatus();
   }
-  KVTRIAGE_ASSIGN_OR_RETURN(scored.protect,
-                            PlanProtect(sequence, scored.lists, policy.protect, scored.budget));
   {
     const Stopwatch watch(result.times.score);
     KVTRIAGE_RETURN_IF_ERROR(
-        ScoreLayers(backend, sequence, policy, scored.budget, stop, scored.scores));
+        ScoreLayers(backend, sequence, policy, scored.lists, scored.plan, stop, scored.scores));
     scored.shared = ShareScores(policy.granularity, sequence.rows, scored.scores);
   }
   for (uint32_t l = 0; l < scored.scores.size(); ++l) {
@@ -92,14 +89,14 @@ absl::Status SelectSequence(Backend& backend, const TriageSequence& sequence,
                             TriageResult& result) {
   if (!result.noop) {
     const Stopwatch watch(result.times.select);
-    KVTRIAGE_RETURN_IF_ERROR(SelectRows(backend, sequence, policy, scored, result.kept));
+    KVTRIAGE_RETURN_IF_ERROR(SelectRows(backend, sequence, policy, scored, result));
     result.window_mass = WindowMass(sequence, scored.scores, result);
   }
-  const ProtectPlan* plan = result.noop ? nullptr : &scored.protect;
-  CountKept(sequence, plan, result);
+  const ProtectPlan* protect = result.noop ? nullptr : &scored.plan.protect;
+  CountKept(sequence, protect, result);
   if (!measure.any() || sequence.rows == 0) return absl::OkStatus();
   const Stopwatch watch(result.times.measure);
-  return MeasureLayers(backend, sequence, measure, scored.lists, plan, stop, result);
+  return MeasureLayers(backend, sequence, measure, scored.lists, protect, stop, result);
 }
 
 absl::Status TriageOne(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,

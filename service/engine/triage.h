@@ -16,11 +16,14 @@ namespace kvtriage {
 struct TriageLayer {
   LayerRows rows;
   AttentionInput input;
-  uint32_t layer_index = 0;  // of the model, for the random scorer
+  uint32_t layer_index = 0;    // of the model, for the random scorer and pyramids
+  const Rope* rope = nullptr;  // null: nothing turns
 };
 
 struct TriageSequence {
-  uint32_t rows = 0;  // N of every layer
+  uint32_t rows = 0;           // N of every layer
+  uint32_t model_layers = 1;   // above every layer_index; a pyramid spans them
+  uint64_t next_position = 0;  // of the next token
   std::vector<TriageLayer> layers;
   const ExplicitRows* protect = nullptr;  // null = none
 };
@@ -32,6 +35,7 @@ struct TriageLayerOutcome {
   uint32_t trimmed = 0;
   uint32_t nonfinite_tokens = 0;
   uint32_t skipped_rows = 0;
+  uint32_t stage1 = 0, stage2 = 0;  // kCritical: rows that its two stages chose, over the KV heads
   bool lse_suspect = false;
 };
 
@@ -51,6 +55,7 @@ struct TriageResult {
   bool noop = false;  // budget >= N: everything is kept
   // One list per (layer, head), per layer, or one: as the policy's granularity says. Ascending.
   std::vector<std::vector<int32_t>> kept;
+  std::vector<uint32_t> recent;  // per list: its recent window, trimmed by the budget or not
   std::vector<TriageLayerOutcome> layers;
   std::vector<LayerQuality> quality;  // per layer, when measured
   // Retained mass of the window's rows per (layer, KV head), when the scorer formed attention; else
@@ -59,16 +64,20 @@ struct TriageResult {
   TriageTimes times;
 
   // The list that holds for (layer, head). Layers may differ in their number of KV heads.
+  uint32_t NumberOf(uint32_t layer, uint32_t head) const {
+    return layers[layer].first_list + head * layers[layer].list_step;
+  }
   const std::vector<int32_t>& ListOf(uint32_t layer, uint32_t head) const {
-    return kept[layers[layer].first_list + head * layers[layer].list_step];
+    return kept[NumberOf(layer, head)];
   }
 };
 
 // Scores, selects and (if asked) measures one sequence. A policy with explicit rows finer than its
 // granularity protects their union. Quality covers all usable query rows of the inputs; a layer
-// where a KV head has none, or whose inputs cannot tell, leaves its `has_` flags false. Errors:
-// BUDGET_TOO_SMALL, NO_USABLE_ROW (field "inputs"), whatever `stop` gives. N = 0 is a noop that
-// reads nothing.
+// where a KV head has none, or whose inputs cannot tell, leaves its `has_` flags false. Explicit
+// counts fit the layers and heads. Errors: BUDGET_TOO_SMALL and POLICY_INVALID (field "protect": a
+// pyramid over protected sets of unequal size), NO_USABLE_ROW (field "inputs"), whatever `stop`
+// gives. N = 0 is a noop that reads nothing.
 absl::Status TriageOne(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
                        const MeasureSpec& measure, const StopCheck& stop, TriageResult& result);
 

@@ -7,16 +7,15 @@
 
 #include "absl/status/status.h"
 #include "kvtriage/kernels/backend.h"
+#include "service/engine/triage_budget.h"
 #include "service/engine/triage_lists.h"
-#include "service/engine/triage_protect.h"
 
 namespace kvtriage {
 
-// A sequence that is scored and not yet selected. A noop has no protect plan and no scores.
+// A sequence that is scored and not yet selected. A noop has no scores.
 struct ScoredSequence {
   ListLayout lists;
-  uint32_t budget = 0;
-  ProtectPlan protect;
+  KeepPlan plan;
   std::vector<ScoreResult> scores;  // per layer
   // The scores of lists that heads share, one [N] per list: sums over `scores`, in ascending layer
   // and head order. Empty when every head has a list of its own. Selection reads these.

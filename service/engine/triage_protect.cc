@@ -1,6 +1,7 @@
 #include "service/engine/triage_protect.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "kernels/core/status_macros.h"
 
@@ -11,8 +12,9 @@ namespace {
 // them.
 std::vector<std::vector<int32_t>> ExplicitPerList(const TriageSequence& sequence,
                                                   const ListLayout& lists) {
-  const ListLayout given = LayOutLists(sequence, sequence.protect->granularity);
   std::vector<std::vector<int32_t>> rows(lists.count);
+  if (sequence.protect == nullptr || sequence.protect->lists.empty()) return rows;
+  const ListLayout given = LayOutLists(sequence, sequence.protect->granularity);
   for (uint32_t l = 0; l < sequence.layers.size(); ++l) {
     for (uint32_t h = 0; h < KvHeads(sequence.layers[l]); ++h) {
       const std::vector<int32_t>& more = sequence.protect->lists[given.Of(l, h)];
@@ -27,21 +29,30 @@ std::vector<std::vector<int32_t>> ExplicitPerList(const TriageSequence& sequence
   return rows;
 }
 
+bool AllEqual(std::span<const uint32_t> numbers) {
+  return std::adjacent_find(numbers.begin(), numbers.end(), std::not_equal_to<>()) == numbers.end();
+}
+
 }  // namespace
 
 absl::StatusOr<ProtectPlan> PlanProtect(const TriageSequence& sequence, const ListLayout& lists,
-                                        const Protect& protect, uint32_t budget) {
+                                        uint32_t sinks, std::span<const uint32_t> budgets,
+                                        std::span<const uint32_t> recent) {
   std::vector<std::vector<int32_t>> explicit_rows;
-  if (sequence.protect == nullptr || sequence.protect->lists.empty()) {
-    explicit_rows.emplace_back();
-  } else if (sequence.protect->granularity == Granularity::kPerSequence) {
-    explicit_rows.push_back(sequence.protect->lists[0]);
-  } else {
+  const ExplicitRows* const given = sequence.protect;
+  const bool same_rows =
+      given == nullptr || given->lists.empty() || given->granularity == Granularity::kPerSequence;
+  if (!same_rows || !AllEqual(budgets) || !AllEqual(recent)) {
     explicit_rows = ExplicitPerList(sequence, lists);
+  } else {
+    explicit_rows.emplace_back();
+    if (given != nullptr && !given->lists.empty()) explicit_rows[0] = given->lists[0];
   }
   ProtectPlan plan;
-  for (const std::vector<int32_t>& rows : explicit_rows) {
-    KVTRIAGE_ASSIGN_OR_RETURN(ProtectedRows set, ProtectRows(sequence.rows, budget, protect, rows));
+  for (size_t i = 0; i < explicit_rows.size(); ++i) {
+    const Protect protect{.sinks = sinks, .recent = recent[i]};
+    KVTRIAGE_ASSIGN_OR_RETURN(ProtectedRows set,
+                              ProtectRows(sequence.rows, budgets[i], protect, explicit_rows[i]));
     plan.sets.push_back(std::move(set));
   }
   return plan;

@@ -17,10 +17,11 @@ struct ProtectPlan {
   const ProtectedRows& Of(uint32_t list) const { return sets.size() == 1 ? sets[0] : sets[list]; }
 };
 
-// `budget` is b, below the sequence's rows. BUDGET_TOO_SMALL when the explicit rows of a list
-// exceed it.
+// `budgets` and `recent` (rows of the recent window) have one entry per list; budgets are at most
+// the sequence's rows. BUDGET_TOO_SMALL when the explicit rows of a list exceed its budget.
 absl::StatusOr<ProtectPlan> PlanProtect(const TriageSequence& sequence, const ListLayout& lists,
-                                        const Protect& protect, uint32_t budget);
+                                        uint32_t sinks, std::span<const uint32_t> budgets,
+                                        std::span<const uint32_t> recent);
 
 }  // namespace kvtriage
 

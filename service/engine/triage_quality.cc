@@ -168,7 +168,10 @@ std::vector<double> WindowMass(const TriageSequence& sequence,
       const uint32_t list = std::min(h, scores[l].lists - 1);
       const auto mass = std::span<const float>(scores[l].mass)
                             .subspan(uint64_t{list} * sequence.rows, sequence.rows);
-      shares.push_back(KeptShare(mass, result.ListOf(l, h), scores[l].usable_rows[list]));
+      const std::vector<int32_t>& kept = result.ListOf(l, h);
+      // Where nothing is dropped nothing is lost, whatever a learned sink takes.
+      shares.push_back(
+          kept.size() == sequence.rows ? 1.0 : KeptShare(mass, kept, scores[l].usable_rows[list]));
     }
   }
   return shares;

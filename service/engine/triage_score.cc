@@ -8,8 +8,8 @@
 namespace kvtriage {
 namespace {
 
-std::span<const float> ScoresOf(const ScoreResult& result, uint32_t list, uint32_t rows) {
-  return std::span<const float>(result.scores).subspan(uint64_t{list} * rows, rows);
+std::span<const float> RowsOf(const std::vector<float>& scores, uint32_t list, uint32_t rows) {
+  return std::span<const float>(scores).subspan(uint64_t{list} * rows, rows);
 }
 
 uint32_t VotingRows(const PolicySpec& policy, const AttentionInput& input, uint32_t rows) {
@@ -17,11 +17,35 @@ uint32_t VotingRows(const PolicySpec& policy, const AttentionInput& input, uint3
   return std::min(wanted, SuppliedRows(input));
 }
 
+// Pooling ends where the recent window begins, trimmed by the budget or not.
+void SetPoolEnds(const KeepPlan& plan, const ListLayout& lists, uint32_t layer, uint32_t rows,
+                 ScoreRequest& request) {
+  const uint32_t heads = request.layer.k.layout.heads;
+  request.pool_end = rows - plan.recent[lists.Of(layer, 0)];
+  bool equal = true;
+  for (uint32_t h = 1; h < heads; ++h) {
+    equal = equal && rows - plan.recent[lists.Of(layer, h)] == request.pool_end;
+  }
+  for (uint32_t h = 0; !equal && h < heads; ++h) {
+    request.pool_ends.push_back(rows - plan.recent[lists.Of(layer, h)]);
+  }
+}
+
+// The budgets of the lists from `first` on.
+void SetBudgets(const KeepPlan& plan, uint32_t first, const Budget& budget,
+                SelectRequest& request) {
+  request.budget = plan.budgets[first];
+  request.adaptive_alpha = budget.adaptive_alpha;
+  if (budget.explicit_heads.empty()) return;
+  const auto begin = plan.budgets.begin() + first;
+  request.list_budgets.assign(begin, begin + static_cast<int64_t>(request.scores.size()));
+}
+
 std::vector<float> SumOf(std::span<const ScoreResult> layers, uint32_t rows) {
   std::vector<std::span<const float>> parts;
   for (const ScoreResult& layer : layers) {
     for (uint32_t list = 0; list < layer.lists; ++list)
-      parts.push_back(ScoresOf(layer, list, rows));
+      parts.push_back(RowsOf(layer.scores, list, rows));
   }
   return SumScores(parts);
 }
@@ -43,18 +67,27 @@ uint32_t SuppliedRows(const AttentionInput& input) {
 }
 
 absl::Status ScoreLayers(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
-                         uint32_t budget, const StopCheck& stop, std::vector<ScoreResult>& scores) {
+                         const ListLayout& lists, const KeepPlan& plan, const StopCheck& stop,
+                         std::vector<ScoreResult>& scores) {
+  const bool expects = policy.score.scorer == Scorer::kExpectedAttention;
   const bool uses_queries = UsesQueries(policy.score.scorer);
   std::vector<ScoreRequest> requests;
-  for (const TriageLayer& layer : sequence.layers) {
-    ScoreRequest request{
-        .layer = layer.rows, .layer_index = layer.layer_index, .spec = policy.score};
+  for (uint32_t l = 0; l < sequence.layers.size(); ++l) {
+    const TriageLayer& layer = sequence.layers[l];
+    ScoreRequest request{.layer = layer.rows,
+                         .layer_index = layer.layer_index,
+                         .spec = policy.score,
+                         .sinks = policy.protect.sinks};
+    if (expects) {
+      request.input = layer.input;
+      request.rope = layer.rope;
+      request.next_position = sequence.next_position;
+    }
     if (uses_queries) {
       request.input = layer.input;
       request.window = VotingRows(policy, layer.input, sequence.rows);
     }
-    // Pooling ends where the recent window begins, trimmed by the budget or not.
-    request.pool_end = sequence.rows - RecentRows(sequence.rows, budget, policy.protect);
+    SetPoolEnds(plan, lists, l, sequence.rows, request);
     requests.push_back(std::move(request));
   }
   return backend.Score(requests, stop, scores);
@@ -70,29 +103,36 @@ std::vector<std::vector<float>> ShareScores(Granularity granularity, uint32_t ro
 }
 
 absl::Status SelectRows(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
-                        const ScoredSequence& scored, std::vector<std::vector<int32_t>>& kept) {
+                        const ScoredSequence& scored, TriageResult& result) {
   const bool per_head = policy.granularity == Granularity::kPerHead;
   std::vector<SelectRequest> requests(per_head ? scored.scores.size() : scored.shared.size());
   for (size_t group = 0; group < requests.size(); ++group) {
     SelectRequest& request = requests[group];
     request.rows = sequence.rows;
-    request.budget = scored.budget;
     if (per_head) {
+      const ScoreResult& layer = scored.scores[group];
       for (uint32_t h = 0; h < KvHeads(sequence.layers[group]); ++h) {
-        request.scores.push_back(ScoresOf(scored.scores[group], h, sequence.rows));
+        request.scores.push_back(RowsOf(layer.scores, h, sequence.rows));
+        if (layer.second_scores.empty()) continue;
+        request.second_scores.push_back(RowsOf(layer.second_scores, h, sequence.rows));
       }
-      request.adaptive_alpha = policy.budget.adaptive_alpha;
+      request.first_stage = policy.score.first_stage;
     } else {
       request.scores.push_back(scored.shared[group]);
     }
+    SetBudgets(scored.plan, scored.lists.first[group], policy.budget, request);
     for (uint32_t i = 0; i < request.scores.size(); ++i) {
-      request.protect.push_back(scored.protect.Of(scored.lists.first[group] + i).rows);
+      request.protect.push_back(scored.plan.protect.Of(scored.lists.first[group] + i).rows);
     }
   }
-  std::vector<SelectResult> results;
-  KVTRIAGE_RETURN_IF_ERROR(backend.Select(requests, results));
-  for (SelectResult& result : results) {
-    std::move(result.kept.begin(), result.kept.end(), std::back_inserter(kept));
+  std::vector<SelectResult> selected;
+  KVTRIAGE_RETURN_IF_ERROR(backend.Select(requests, selected));
+  for (size_t group = 0; group < selected.size(); ++group) {
+    SelectResult& one = selected[group];
+    std::move(one.kept.begin(), one.kept.end(), std::back_inserter(result.kept));
+    if (!per_head) continue;  // two stages need a list per head
+    result.layers[group].stage1 = one.stage1;
+    result.layers[group].stage2 = one.stage2;
   }
   return absl::OkStatus();
 }

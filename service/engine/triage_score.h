@@ -17,16 +17,17 @@ uint32_t SuppliedRows(const AttentionInput& input);
 
 // One result per layer, from one call of the backend.
 absl::Status ScoreLayers(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
-                         uint32_t budget, const StopCheck& stop, std::vector<ScoreResult>& scores);
+                         const ListLayout& lists, const KeepPlan& plan, const StopCheck& stop,
+                         std::vector<ScoreResult>& scores);
 
 // One array for every list that heads share: the sum over their scores in ascending layer and head
 // order. Empty for kPerHead.
 std::vector<std::vector<float>> ShareScores(Granularity granularity, uint32_t rows,
                                             std::span<const ScoreResult> scores);
 
-// Kept rows per list, numbered by `scored.lists`.
+// Fills result.kept, numbered by `scored.lists`, and the sizes of the layers' two stages.
 absl::Status SelectRows(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
-                        const ScoredSequence& scored, std::vector<std::vector<int32_t>>& kept);
+                        const ScoredSequence& scored, TriageResult& result);
 
 }  // namespace kvtriage
 

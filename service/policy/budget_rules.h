@@ -11,8 +11,9 @@
 
 namespace kvtriage {
 
-// b for a sequence of `rows` rows: min(rows, kept_tokens), or min(rows, max(1, trunc(rows *
-// kept_ratio))) with one IEEE double product. 0 for rows = 0.
+// b of an amount for a sequence of `rows` rows: min(rows, kept_tokens), or min(rows, max(1,
+// trunc(rows * kept_ratio))) with one IEEE double product. 0 for rows = 0; all rows without an
+// amount.
 uint32_t KeptCount(uint32_t rows, const Budget& budget);
 
 // max(recent, trunc(recent_share * b)), at most `rows`.

@@ -7,6 +7,10 @@ namespace {
 
 constexpr uint32_t kVoteWindow = 64;  // rows that vote in snapkv and adakv, and that they protect
 constexpr double kAdaptiveAlpha = 0.2;
+constexpr uint32_t kPyramidBeta = 20;
+constexpr uint32_t kLag = 128;
+constexpr uint32_t kFuture = 512;  // positions whose queries are expected
+constexpr double kFirstStage = 0.5, kCriticalEpsilon = 1e-4;
 constexpr std::array<std::string_view, 4> kVariantBases = {"h2o", "tova", "snapkv", "adakv"};
 
 struct Variant {
@@ -26,10 +30,17 @@ PolicySpec Voting(Scorer scorer, Window window) {
   return policy;
 }
 
-PolicySpec Streaming() {
+// Scores that need no queries.
+PolicySpec Unasked(Scorer scorer, Protect protect) {
   PolicySpec policy;
-  policy.score.scorer = Scorer::kRecency;
-  policy.protect = {.sinks = 4, .recent = 1};
+  policy.score.scorer = scorer;
+  policy.protect = protect;
+  return policy;
+}
+
+PolicySpec LagKv() {
+  PolicySpec policy = Unasked(Scorer::kLagKv, {.sinks = 4, .recent = 1});
+  policy.score.lag = kLag;
   return policy;
 }
 
@@ -55,12 +66,39 @@ PolicySpec SnapKv() {
   return policy;
 }
 
+PolicySpec CriticalKv() {
+  PolicySpec policy = SnapKv();
+  policy.score.scorer = Scorer::kCritical;
+  policy.score.reduce = Reduce::kMean;
+  policy.score.first_stage = kFirstStage;
+  policy.score.epsilon = kCriticalEpsilon;
+  return policy;
+}
+
+PolicySpec ExpectedAttention() {
+  PolicySpec policy = Unasked(Scorer::kExpectedAttention, {.sinks = 4});
+  policy.has_reduce = true;
+  policy.score.reduce = Reduce::kMean;
+  policy.score.future = kFuture;
+  return policy;
+}
+
 std::optional<PolicySpec> ExpandBase(std::string_view name) {
-  if (name == "streaming") return Streaming();
+  if (name == "streaming") return Unasked(Scorer::kRecency, {.sinks = 4, .recent = 1});
   if (name == "h2o") return HeavyHitters(Scorer::kAttention, 0);
   if (name == "tova") return Tova();
   if (name == "snapkv") return SnapKv();
   if (name == "vatp") return HeavyHitters(Scorer::kVatp, 20);
+  if (name == "criticalkv") return CriticalKv();
+  if (name == "keydiff") return Unasked(Scorer::kKeyDiff, {});
+  if (name == "knorm") return Unasked(Scorer::kKeyNorm, {});
+  if (name == "lagkv") return LagKv();
+  if (name == "expected-attention") return ExpectedAttention();
+  if (name == "pyramidkv") {
+    PolicySpec policy = SnapKv();
+    policy.budget.pyramid_beta = kPyramidBeta;
+    return policy;
+  }
   if (name == "adakv") {
     PolicySpec policy = SnapKv();
     policy.budget.adaptive_alpha = kAdaptiveAlpha;
@@ -84,7 +122,9 @@ std::optional<PolicySpec> ExpandVariant(std::string_view base, std::string_view 
 }
 
 std::vector<std::string> MakeNames() {
-  std::vector<std::string> names = {"streaming", "h2o", "tova", "snapkv", "adakv", "vatp"};
+  std::vector<std::string> names = {"streaming", "h2o",   "tova",  "snapkv",
+                                    "pyramidkv", "adakv", "vatp",  "criticalkv",
+                                    "keydiff",   "knorm", "lagkv", "expected-attention"};
   for (const std::string_view base : kVariantBases) {
     for (const Variant& variant : kVariants) {
       names.push_back(std::string(base) + std::string(variant.suffix));
@@ -107,6 +147,24 @@ std::optional<PolicySpec> ExpandPolicy(std::string_view name) {
                                          : ExpandVariant(name.substr(0, plus), name.substr(plus));
   if (policy) policy->name = std::string(name);
   return policy;
+}
+
+std::optional<PolicySpec> ExpandWithDefaults(std::string_view name,
+                                             const PolicyDefaults& defaults) {
+  for (const PolicySpec& own : defaults.defined) {
+    if (own.name == name) return own;
+  }
+  std::optional<PolicySpec> policy = ExpandPolicy(name);
+  if (!policy) return std::nullopt;
+  if (defaults.sinks) policy->protect.sinks = *defaults.sinks;
+  if (defaults.recent) policy->protect.recent = *defaults.recent;
+  return policy;
+}
+
+std::vector<std::string> KnownNames(const PolicyDefaults& defaults) {
+  std::vector<std::string> names = PolicyNames();
+  for (const PolicySpec& own : defaults.defined) names.push_back(own.name);
+  return names;
 }
 
 }  // namespace kvtriage

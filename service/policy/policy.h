@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kvtriage/kernels/score.h"
 
@@ -29,12 +30,18 @@ struct Protect {
   friend bool operator==(const Protect&, const Protect&) = default;
 };
 
-// How many rows stay, protected ones included. Exactly one of the two amounts is set.
+// How many rows stay, protected ones included. Exactly one of the two amounts and the two lists of
+// counts is set. Counts are >= 1; those per layer or head take the place of the amount there.
 struct Budget {
   std::optional<uint32_t> kept_tokens;  // >= 1
   std::optional<double> kept_ratio;     // 0 < r <= 1, the share KEPT
   std::optional<double>
       adaptive_alpha;  // set: shared adaptively across the heads of a layer (AdaKV)
+  std::optional<uint32_t> pyramid_beta;   // set: shared across the layers of the model (PyramidKV)
+  std::vector<uint32_t> explicit_layers;  // one per layer of the call
+  std::vector<uint32_t> explicit_heads;   // one per (layer of the call, KV head)
+
+  bool has_counts() const { return !explicit_layers.empty() || !explicit_heads.empty(); }
 
   friend bool operator==(const Budget&, const Budget&) = default;
 };
@@ -52,8 +59,11 @@ struct PolicySpec {
   Granularity granularity = Granularity::kPerHead;
 };
 
-// Whether the scorer votes by attention of query rows (so window, reduce and pool apply).
+// Whether the scorer votes by attention of query rows (so window and pool apply).
 bool UsesQueries(Scorer scorer);
+
+// Whether it reduces over the query heads of a KV head.
+bool UsesReduce(Scorer scorer);
 
 }  // namespace kvtriage
 

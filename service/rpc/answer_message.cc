@@ -67,6 +67,8 @@ void FillLayers(const CompressAnswer& answer, const SequenceOutcome& outcome,
     message.set_trimmed(layer.trimmed);
     message.set_nonfinite_tokens(layer.nonfinite_tokens);
     message.set_skipped_rows(layer.skipped_rows);
+    message.set_stage1(layer.stage1);
+    message.set_stage2(layer.stage2);
     message.set_lse_suspect(layer.lse_suspect);
   }
 }

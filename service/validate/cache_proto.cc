@@ -190,6 +190,11 @@ absl::StatusOr<CacheSpec> ParseCache(const v1::CacheSpec& cache, uint32_t region
         .Limit(kMaxLayersPerCache);
   }
   if (cache.num_layers() == 0) return Missing("num_layers");
+  if (cache.num_layers() > kMaxModelLayers) {
+    return Error(ErrorReason::kTooMany, "num_layers", "more layers than a model has")
+        .Got(cache.num_layers())
+        .Limit(kMaxModelLayers);
+  }
   CacheSpec spec;
   spec.num_layers = cache.num_layers();
   KVTRIAGE_ASSIGN_OR_RETURN(spec.ropes, ParseRopes(cache));

@@ -1,5 +1,7 @@
 #include "service/validate/compress_proto.h"
 
+#include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "service/validate/header_proto.h"
 #include "service/validate/inputs_proto.h"
 #include "service/validate/policy_proto.h"
+#include "service/validate/scorer_tensors_proto.h"
 #include "service/validate/sequence_proto.h"
 
 namespace kvtriage {
@@ -45,6 +48,28 @@ absl::Status ReadAct(const v1::Act& act, const Limits& limits, ActSpec& spec) {
   return Missing("act");
 }
 
+// Explicit counts per head under PER_LAYER are left to the planner: it knows which head is whose.
+absl::Status CheckLengths(const CompressSpec& spec) {
+  const Budget& budget = spec.policy.budget;
+  if (spec.lengths != LengthRule::kAny && budget.adaptive_alpha) {
+    return Error(ErrorReason::kLengthsUnequal, "output.lengths",
+                 "an adaptive budget gives heads different lengths");
+  }
+  if (spec.lengths != LengthRule::kOne) return absl::OkStatus();
+  if (budget.pyramid_beta) {
+    return Error(ErrorReason::kLengthsUnequal, "output.lengths",
+                 "a pyramid gives layers different lengths");
+  }
+  for (const auto* counts : {&budget.explicit_layers, &budget.explicit_heads}) {
+    const auto differs = std::adjacent_find(counts->begin(), counts->end(), std::not_equal_to<>());
+    if (differs == counts->end()) continue;
+    return Error(ErrorReason::kLengthsUnequal, "output.lengths",
+                 "the budget's counts give different lengths")
+        .Index(static_cast<uint64_t>(differs - counts->begin()) + 1);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadOutput(const v1::CompressRequest& request, CompressSpec& spec) {
   if (!request.has_output()) return Missing("output");
   const v1::Output& output = request.output();
@@ -54,11 +79,7 @@ absl::Status ReadOutput(const v1::CompressRequest& request, CompressSpec& spec) 
   KVTRIAGE_RETURN_IF_ERROR(CheckEnum("output.lengths", output.lengths(), v1::LengthRule_IsValid));
   if (output.lengths() == v1::LENGTH_RULE_PER_LAYER) spec.lengths = LengthRule::kPerLayer;
   if (output.lengths() == v1::LENGTH_RULE_ONE) spec.lengths = LengthRule::kOne;
-  if (spec.lengths != LengthRule::kAny && spec.policy.budget.adaptive_alpha) {
-    return Error(ErrorReason::kLengthsUnequal, "output.lengths",
-                 "an adaptive budget gives heads different lengths");
-  }
-  return absl::OkStatus();
+  return CheckLengths(spec);
 }
 
 absl::Status CheckExplicitRows(const SequenceSpec& sequence, const PolicySpec& policy) {
@@ -73,6 +94,18 @@ absl::Status CheckExplicitRows(const SequenceSpec& sequence, const PolicySpec& p
     return Error(ErrorReason::kPolicyInvalid, "protect.granularity",
                  "an adaptive budget needs the same explicit rows in all heads");
   }
+  if (policy.budget.pyramid_beta) {
+    const size_t size = protect.lists[0].size();
+    for (size_t i = 1; i < protect.lists.size(); ++i) {
+      if (protect.lists[i].size() == size) continue;
+      return Error(ErrorReason::kPolicyInvalid, "protect",
+                   "a pyramid needs equally many explicit rows in all layers and heads")
+          .Index(i)
+          .Got(protect.lists[i].size())
+          .Limit(size);
+    }
+  }
+  // Without an amount, all rows: counts per layer or head are compared when lists are numbered.
   const uint32_t kept = KeptCount(static_cast<uint32_t>(sequence.physical_len), policy.budget);
   for (size_t i = 0; i < protect.lists.size(); ++i) {
     if (protect.lists[i].size() <= kept) continue;
@@ -133,6 +166,8 @@ absl::Status ParseCompressBody(const v1::CompressRequest& request, const Limits&
   KVTRIAGE_RETURN_IF_ERROR(ReadLayers(request, spec.layers));
   KVTRIAGE_ASSIGN_OR_RETURN(spec.policy, ParsePolicy(request.policy(), defaults));
   KVTRIAGE_ASSIGN_OR_RETURN(spec.inputs, ParseInputs(request, spec.policy));
+  KVTRIAGE_RETURN_IF_ERROR(
+      ParseScorerTensors(request.inputs(), spec.policy.score.scorer, spec.inputs));
   KVTRIAGE_RETURN_IF_ERROR(ReadAct(request.act(), limits, spec.act));
   KVTRIAGE_RETURN_IF_ERROR(ReadOutput(request, spec));
   spec.measure = {request.measure().retained_mass(), request.measure().output_error(),

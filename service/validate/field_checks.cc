@@ -26,6 +26,15 @@ absl::Status Invalid(std::string_view field, std::string_view text) {
   return Error(ErrorReason::kFieldInvalid, field, text);
 }
 
+bool IsShare(double value) { return value >= 0.0 && value <= 1.0; }
+
+absl::Status CheckRange(std::string_view field, uint32_t value, uint32_t most) {
+  if (value >= 1 && value <= most) return absl::OkStatus();
+  return Error(ErrorReason::kFieldInvalid, field, "must be at least 1 and at most the limit")
+      .Got(value)
+      .Limit(most);
+}
+
 absl::Status CheckEnum(std::string_view field, int value, bool (*is_valid)(int),
                        std::initializer_list<int> not_built) {
   if (value != 0 && is_valid(value)) return absl::OkStatus();

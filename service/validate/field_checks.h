@@ -24,6 +24,12 @@ absl::Status UnderField(const absl::Status& status, const std::string& field);
 absl::Status Missing(std::string_view field);
 absl::Status Invalid(std::string_view field, std::string_view text);
 
+// In [0, 1]; false for NaN.
+bool IsShare(double value);
+
+// FIELD_INVALID outside [1, most].
+absl::Status CheckRange(std::string_view field, uint32_t value, uint32_t most);
+
 // ENUM_UNSPECIFIED for 0 and for numbers that `is_valid` (generated beside the enum) does not know;
 // UNSUPPORTED for numbers kept free for features that are not built.
 absl::Status CheckEnum(std::string_view field, int value, bool (*is_valid)(int),

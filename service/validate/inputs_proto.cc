@@ -36,16 +36,6 @@ absl::Status ReadStage(std::string_view field, v1::QueryStage stage, ScoreInputs
   return CheckEnum(field, stage, v1::QueryStage_IsValid);
 }
 
-absl::Status ReadScale(double scale, ScoreInputsSpec& spec) {
-  // The kernels multiply in float32, so the scale must be a number there too.
-  const auto narrow = static_cast<float>(scale);
-  if (!(narrow > 0.0f && std::isfinite(narrow))) {
-    return Invalid("inputs.softmax_scale", "must be finite and above 0");
-  }
-  spec.softmax_scale = scale;
-  return absl::OkStatus();
-}
-
 // What the model does to logits, whatever the source.
 absl::Status ReadLogits(const v1::ScoreInputs& inputs, ScoreInputsSpec& spec) {
   // A cap that is 0 in the kernels' float32 would mean no cap.
@@ -77,7 +67,7 @@ absl::Status ReadQuery(const v1::ScoreInputs& inputs, ScoreInputsSpec& spec) {
   spec.source = AttentionSource::kQuery;
   KVTRIAGE_RETURN_IF_ERROR(ReadTensor("inputs.query.q", query.has_q(), query.q(), spec.q));
   KVTRIAGE_RETURN_IF_ERROR(ReadStage("inputs.query.stage", query.stage(), spec));
-  return ReadScale(inputs.softmax_scale(), spec);
+  return ParseScale(inputs.softmax_scale(), spec);
 }
 
 absl::Status ReadQueryOutput(const v1::ScoreInputs& inputs, ScoreInputsSpec& spec) {
@@ -96,7 +86,7 @@ absl::Status ReadQueryOutput(const v1::ScoreInputs& inputs, ScoreInputsSpec& spe
   KVTRIAGE_RETURN_IF_ERROR(
       CheckEnum("inputs.query_output.lse_base", given.lse_base(), v1::LseBase_IsValid));
   spec.lse_base = given.lse_base() == v1::LSE_BASE_2 ? LseBase::k2 : LseBase::kE;
-  return ReadScale(inputs.softmax_scale(), spec);
+  return ParseScale(inputs.softmax_scale(), spec);
 }
 
 absl::Status ReadReady(const v1::CompressRequest& request, Scorer scorer, ScoreInputsSpec& spec) {
@@ -154,6 +144,16 @@ struct NamedTensor {
 };
 
 }  // namespace
+
+absl::Status ParseScale(double scale, ScoreInputsSpec& spec) {
+  // The kernels multiply in float32, so the scale must be a number there too.
+  const auto narrow = static_cast<float>(scale);
+  if (!(narrow > 0.0f && std::isfinite(narrow))) {
+    return Invalid("inputs.softmax_scale", "must be finite and above 0");
+  }
+  spec.softmax_scale = scale;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ScoreInputsSpec> ParseInputs(const v1::CompressRequest& request,
                                             const PolicySpec& policy) {
@@ -218,7 +218,16 @@ absl::Status CheckInputRows(const ScoreInputsSpec& inputs, const PolicySpec& pol
         .Got(sequence.rows_count)
         .Limit(sequence.physical_len);
   }
-  if (!UsesQueries(policy.score.scorer) || sequence.physical_len == 0) return absl::OkStatus();
+  if (sequence.physical_len == 0) return absl::OkStatus();
+  if (policy.score.scorer == Scorer::kExpectedAttention && !inputs.query_mean &&
+      sequence.rows_count != sequence.physical_len) {
+    return Error(ErrorReason::kFieldInvalid, "rows_count",
+                 "expected attention needs the queries of all cached rows, or their mean and "
+                 "covariance")
+        .Got(sequence.rows_count)
+        .Limit(sequence.physical_len);
+  }
+  if (!UsesQueries(policy.score.scorer)) return absl::OkStatus();
   if (sequence.rows_count == 0) {
     return Error(ErrorReason::kPolicyInvalid, "rows_count", "the scorer needs queries, none given");
   }

@@ -15,6 +15,9 @@ namespace kvtriage {
 absl::StatusOr<ScoreInputsSpec> ParseInputs(const v1::CompressRequest& request,
                                             const PolicySpec& policy);
 
+// softmax_scale: finite and above 0, in float32 too. FIELD_INVALID.
+absl::Status ParseScale(double scale, ScoreInputsSpec& spec);
+
 // The rows of one sequence against the inputs: rows_begin + rows_count on every row axis, enough
 // rows for window "all", enough cached-row elements. Field names are relative to the sequence
 // ("rows_count") or, for a tensor too narrow, from the root.

@@ -22,11 +22,17 @@ inline constexpr uint32_t kMaxWindowRows = 1u << 24;
 inline constexpr uint64_t kMaxPosition = (uint64_t{1} << 31) - 1;
 inline constexpr uint32_t kMaxPositionPlanes = 3;  // M-RoPE
 inline constexpr uint32_t kMaxPoolKernel = 255;
+inline constexpr uint32_t kMaxDefinedPolicies = 64;
+inline constexpr uint32_t kMaxHiddenSize = 65'536;
+inline constexpr uint32_t kMaxLag = 65'536;
+inline constexpr uint32_t kMaxFuture = 65'536;
+inline constexpr uint32_t kMaxPyramidBeta = 1u << 20;
 inline constexpr uint64_t kMaxProbeBytes = uint64_t{64} << 20;
 
 // ---- caches
 // --------------------------------------------------------------------------------------
 inline constexpr uint32_t kMaxLayersPerCache = 256;
+inline constexpr uint32_t kMaxModelLayers = 4096;
 inline constexpr uint32_t kMaxCompanionsPerLayer = 4;
 inline constexpr uint32_t kMaxQueryHeads = 1024;
 inline constexpr uint32_t kMaxKvHeads = 256;

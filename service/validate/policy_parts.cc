@@ -2,55 +2,13 @@
 
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
+#include "service/validate/budget_parts.h"
 #include "service/validate/field_checks.h"
 #include "service/validate/limits.h"
+#include "service/validate/scorer_parts.h"
 
 namespace kvtriage {
 namespace {
-
-// False for NaN.
-bool IsShare(double value) { return value >= 0.0 && value <= 1.0; }
-
-absl::StatusOr<Scorer> ParseObc(const v1::Scorer::Obc& obc) {
-  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("scorer.obc.form", obc.form(), v1::Scorer::Obc::Form_IsValid));
-  switch (obc.form()) {
-    case v1::Scorer::Obc::FORM_VALUE:
-      return Scorer::kObcValue;
-    case v1::Scorer::Obc::FORM_KEY:
-      return Scorer::kObcKey;
-    default:
-      return Scorer::kObcJoint;
-  }
-}
-
-absl::Status ParseScorer(const v1::PolicyParts& parts, ScoreSpec& score) {
-  const v1::Scorer& scorer = parts.scorer();
-  switch (scorer.kind_case()) {
-    case v1::Scorer::kAttention:
-      score.scorer = Scorer::kAttention;
-      return absl::OkStatus();
-    case v1::Scorer::kObc: {
-      KVTRIAGE_ASSIGN_OR_RETURN(score.scorer, ParseObc(scorer.obc()));
-      return absl::OkStatus();
-    }
-    case v1::Scorer::kDrop:
-      score.scorer = Scorer::kDrop;
-      return absl::OkStatus();
-    case v1::Scorer::kVatp:
-      score.scorer = Scorer::kVatp;
-      return absl::OkStatus();
-    case v1::Scorer::kRecency:
-      score.scorer = Scorer::kRecency;
-      return absl::OkStatus();
-    case v1::Scorer::kRandom:
-      score.scorer = Scorer::kRandom;
-      score.random_key = scorer.random().random_key();
-      return absl::OkStatus();
-    case v1::Scorer::KIND_NOT_SET:
-      break;
-  }
-  return Missing("scorer");
-}
 
 absl::Status ParseWindow(const v1::Window& window, PolicySpec& policy) {
   switch (window.rows_case()) {
@@ -105,20 +63,20 @@ absl::Status ParsePool(const v1::Pool& pool, PolicySpec& policy) {
   return absl::OkStatus();
 }
 
-// Window, reduce and pool: all three where rows of queries vote, none elsewhere.
+// Window, reduce and pool: each where the scorer can use it, and nowhere else.
 absl::Status ParseVotingParts(const v1::PolicyParts& parts, PolicySpec& policy) {
   const bool present[] = {parts.has_window(), parts.has_reduce(), parts.has_pool()};
   const char* const fields[] = {"window", "reduce", "pool"};
-  const bool wanted = UsesQueries(policy.score.scorer);
+  const bool votes = UsesQueries(policy.score.scorer);
+  const bool wanted[] = {votes, UsesReduce(policy.score.scorer), votes};
   for (size_t i = 0; i < std::size(present); ++i) {
-    if (present[i] == wanted) continue;
-    if (wanted) return Missing(fields[i]);
+    if (present[i] == wanted[i]) continue;
+    if (wanted[i]) return Missing(fields[i]);
     return Error(ErrorReason::kPolicyInvalid, fields[i], "the scorer cannot use this part");
   }
-  if (!wanted) return absl::OkStatus();
-  KVTRIAGE_RETURN_IF_ERROR(ParseWindow(parts.window(), policy));
-  KVTRIAGE_RETURN_IF_ERROR(ParseReduce(parts.reduce(), policy));
-  return ParsePool(parts.pool(), policy);
+  if (wanted[0]) KVTRIAGE_RETURN_IF_ERROR(ParseWindow(parts.window(), policy));
+  if (wanted[1]) KVTRIAGE_RETURN_IF_ERROR(ParseReduce(parts.reduce(), policy));
+  return wanted[2] ? ParsePool(parts.pool(), policy) : absl::OkStatus();
 }
 
 absl::Status ParseProtect(const v1::PolicyParts& parts, Protect& protect) {
@@ -127,37 +85,6 @@ absl::Status ParseProtect(const v1::PolicyParts& parts, Protect& protect) {
     return Invalid("protect.recent_share", "outside 0..1");
   }
   protect = {parts.protect().sinks(), parts.protect().recent(), parts.protect().recent_share()};
-  return absl::OkStatus();
-}
-
-absl::Status ParseAmount(const v1::Budget& budget, Budget& spec) {
-  switch (budget.amount_case()) {
-    case v1::Budget::kKeptTokens:
-      if (budget.kept_tokens() == 0) return Invalid("budget.kept_tokens", "must be at least 1");
-      spec.kept_tokens = budget.kept_tokens();
-      return absl::OkStatus();
-    case v1::Budget::kKeptRatio:
-      if (!(budget.kept_ratio() > 0.0 && IsShare(budget.kept_ratio()))) {
-        return Invalid("budget.kept_ratio", "must be above 0 and at most 1");
-      }
-      spec.kept_ratio = budget.kept_ratio();
-      return absl::OkStatus();
-    case v1::Budget::AMOUNT_NOT_SET:
-      break;
-  }
-  return Missing("budget");
-}
-
-absl::Status ParseBudget(const v1::PolicyParts& parts, PolicySpec& policy) {
-  const v1::Budget& budget = parts.budget();
-  KVTRIAGE_RETURN_IF_ERROR(ParseAmount(budget, policy.budget));
-  if (!budget.has_adaptive()) return absl::OkStatus();
-  if (!IsShare(budget.adaptive().alpha())) return Invalid("budget.adaptive.alpha", "outside 0..1");
-  if (policy.granularity != Granularity::kPerHead) {
-    return Error(ErrorReason::kPolicyInvalid, "budget.adaptive",
-                 "heads that share one set cannot have budgets of their own");
-  }
-  policy.budget.adaptive_alpha = budget.adaptive().alpha();
   return absl::OkStatus();
 }
 
@@ -174,35 +101,6 @@ absl::Status ParseGranularity(v1::Granularity granularity, PolicySpec& policy) {
       policy.granularity = Granularity::kPerHead;
   }
   return absl::OkStatus();
-}
-
-void WriteScorer(const ScoreSpec& score, v1::Scorer& scorer) {
-  switch (score.scorer) {
-    case Scorer::kAttention:
-      scorer.mutable_attention();
-      break;
-    case Scorer::kObcValue:
-      scorer.mutable_obc()->set_form(v1::Scorer::Obc::FORM_VALUE);
-      break;
-    case Scorer::kObcKey:
-      scorer.mutable_obc()->set_form(v1::Scorer::Obc::FORM_KEY);
-      break;
-    case Scorer::kObcJoint:
-      scorer.mutable_obc()->set_form(v1::Scorer::Obc::FORM_JOINT);
-      break;
-    case Scorer::kDrop:
-      scorer.mutable_drop();
-      break;
-    case Scorer::kVatp:
-      scorer.mutable_vatp();
-      break;
-    case Scorer::kRecency:
-      scorer.mutable_recency();
-      break;
-    case Scorer::kRandom:
-      scorer.mutable_random()->set_random_key(score.random_key);
-      break;
-  }
 }
 
 void WriteWindow(const Window& window, v1::Window& out) {
@@ -236,17 +134,6 @@ void WritePool(const ScoreSpec& score, v1::Pool& pool) {
   pool.set_kernel(score.pool_kernel);
 }
 
-void WriteBudget(const Budget& budget, v1::Budget& out) {
-  if (budget.kept_tokens) out.set_kept_tokens(*budget.kept_tokens);
-  if (budget.kept_ratio) out.set_kept_ratio(*budget.kept_ratio);
-  out.mutable_uniform_layers();
-  if (budget.adaptive_alpha) {
-    out.mutable_adaptive()->set_alpha(*budget.adaptive_alpha);
-  } else {
-    out.mutable_uniform_heads();
-  }
-}
-
 v1::Granularity GranularityOf(Granularity granularity) {
   switch (granularity) {
     case Granularity::kPerHead:
@@ -259,15 +146,29 @@ v1::Granularity GranularityOf(Granularity granularity) {
   return v1::GRANULARITY_UNSPECIFIED;
 }
 
+// What the scorer prescribes.
+absl::Status CheckScorer(const PolicySpec& policy) {
+  const Scorer scorer = policy.score.scorer;
+  if (scorer != Scorer::kCritical && scorer != Scorer::kExpectedAttention) return absl::OkStatus();
+  if (policy.score.reduce != Reduce::kMean) {
+    return Error(ErrorReason::kPolicyInvalid, "reduce", "this scorer averages over the group");
+  }
+  if (scorer != Scorer::kCritical || policy.granularity == Granularity::kPerHead)
+    return absl::OkStatus();
+  return Error(ErrorReason::kPolicyInvalid, "granularity",
+               "the scorer's two stages need one set per head");
+}
+
 }  // namespace
 
 absl::StatusOr<PolicySpec> ParsePolicyParts(const v1::PolicyParts& parts) {
   PolicySpec policy;
-  KVTRIAGE_RETURN_IF_ERROR(ParseScorer(parts, policy.score));
+  KVTRIAGE_RETURN_IF_ERROR(ParseScorer(parts.scorer(), policy.score));
   KVTRIAGE_RETURN_IF_ERROR(ParseVotingParts(parts, policy));
   KVTRIAGE_RETURN_IF_ERROR(ParseProtect(parts, policy.protect));
   KVTRIAGE_RETURN_IF_ERROR(ParseGranularity(parts.granularity(), policy));
-  KVTRIAGE_RETURN_IF_ERROR(ParseBudget(parts, policy));
+  KVTRIAGE_RETURN_IF_ERROR(CheckScorer(policy));
+  KVTRIAGE_RETURN_IF_ERROR(ParseBudget(parts.budget(), policy));
   return policy;
 }
 

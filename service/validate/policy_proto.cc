@@ -11,20 +11,10 @@
 namespace kvtriage {
 namespace {
 
-absl::Status UnknownName() {
+absl::Status UnknownName(const PolicyDefaults& defaults) {
   std::string text = "unknown policy name; known:";
-  for (const std::string& name : PolicyNames()) text += " " + name;
+  for (const std::string& name : KnownNames(defaults)) text += " " + name;
   return Error(ErrorReason::kPolicyUnknown, "policy.name", text);
-}
-
-// A named policy as the operator wants it, without an amount.
-std::optional<PolicySpec> ExpandWithDefaults(const std::string& name,
-                                             const PolicyDefaults& defaults) {
-  std::optional<PolicySpec> policy = ExpandPolicy(name);
-  if (!policy) return std::nullopt;
-  if (defaults.sinks) policy->protect.sinks = *defaults.sinks;
-  if (defaults.recent) policy->protect.recent = *defaults.recent;
-  return policy;
 }
 
 void LayBudgetOver(const v1::Budget& over, v1::Budget& budget) {
@@ -39,8 +29,18 @@ void LayBudgetOver(const v1::Budget& over, v1::Budget& budget) {
       break;
   }
   if (over.has_uniform_layers()) *budget.mutable_uniform_layers() = over.uniform_layers();
+  if (over.has_pyramid()) *budget.mutable_pyramid() = over.pyramid();
+  if (over.has_explicit_layers()) *budget.mutable_explicit_layers() = over.explicit_layers();
   if (over.has_uniform_heads()) *budget.mutable_uniform_heads() = over.uniform_heads();
   if (over.has_adaptive()) *budget.mutable_adaptive() = over.adaptive();
+  if (over.has_explicit_heads()) *budget.mutable_explicit_heads() = over.explicit_heads();
+}
+
+// Explicit counts replace the amount; else a name without one takes the operator's.
+void AddDefaultAmount(const PolicyDefaults& defaults, v1::Budget& budget) {
+  const bool has_counts = budget.has_explicit_layers() || budget.has_explicit_heads();
+  if (has_counts || budget.amount_case() != v1::Budget::AMOUNT_NOT_SET) return;
+  budget.set_kept_ratio(defaults.kept_ratio);
 }
 
 void LayOver(const v1::PolicyParts& over, v1::PolicyParts& parts) {
@@ -63,13 +63,13 @@ absl::StatusOr<PolicySpec> ParsePolicy(const v1::Policy& policy, const PolicyDef
   v1::PolicyParts parts;
   if (!name.empty()) {
     const std::optional<PolicySpec> named = ExpandWithDefaults(name, defaults);
-    if (!named) return UnknownName();
+    if (!named) return UnknownName(defaults);
     parts = PolicyPartsOf(*named);
-    parts.mutable_budget()->set_kept_ratio(defaults.kept_ratio);
   } else if (!policy.has_parts()) {
     return Missing("policy");
   }
   LayOver(policy.parts(), parts);
+  if (!name.empty()) AddDefaultAmount(defaults, *parts.mutable_budget());
   auto spec = ParsePolicyParts(parts);
   if (!spec.ok()) return UnderField(spec.status(), "policy.parts");
   spec->name = std::move(name);
@@ -78,7 +78,7 @@ absl::StatusOr<PolicySpec> ParsePolicy(const v1::Policy& policy, const PolicyDef
 
 std::vector<v1::Policy> KnownPolicies(const PolicyDefaults& defaults) {
   std::vector<v1::Policy> policies;
-  for (const std::string& name : PolicyNames()) {
+  for (const std::string& name : KnownNames(defaults)) {
     v1::Policy& policy = policies.emplace_back();
     policy.set_name(name);
     *policy.mutable_parts() = PolicyPartsOf(*ExpandWithDefaults(name, defaults));

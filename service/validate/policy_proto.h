@@ -11,10 +11,11 @@
 
 namespace kvtriage {
 
-// A name is expanded with the operator's defaults; a part sent on top replaces the named one as a
-// whole, of the budget only those of its three choices that were sent. Without a name the parts
-// must be complete. Neither (an absent message too): the operator's default policy, else
-// FIELD_MISSING. Fields are named from the request's root ("policy.parts.budget.kept_ratio").
+// A name, ours or the operator's own, is expanded with the operator's defaults; a part sent on top
+// replaces the named one as a whole, of the budget only those of its three choices that were sent.
+// Without a name the parts must be complete. Neither (an absent message too): the operator's
+// default policy, else FIELD_MISSING. Fields are named from the request's root
+// ("policy.parts.budget.kept_ratio").
 absl::StatusOr<PolicySpec> ParsePolicy(const v1::Policy& policy, const PolicyDefaults& defaults);
 
 // Every name the server knows with its parts, without amounts.

@@ -74,15 +74,20 @@ CaseStorage StorageOf(const nlohmann::json& file) {
 }
 
 CaseShape ShapeOf(const nlohmann::json& shape) {
-  return {shape.at("Hq"), shape.at("Hk"), shape.at("N"),
-          shape.at("W"),  shape.at("dk"), shape.at("dv")};
+  return {shape.at("Hq"), shape.at("Hk"),           shape.at("N"), shape.at("W"), shape.at("dk"),
+          shape.at("dv"), shape.value("hidden", 0u)};
 }
 
 CaseInputs MakeCaseInputs(const CaseShape& s, uint64_t number,
-                          const std::vector<std::string>& knobs, const CaseStorage& storage) {
+                          const std::vector<std::string>& knobs, const CaseStorage& storage,
+                          bool before_rope) {
   CaseInputs in{s, GridValues(number * 1000 + 1, size_t{s.q_heads} * s.window * s.dk),
                 GridValues(number * 1000 + 2, size_t{s.kv_heads} * s.rows * s.dk),
-                GridValues(number * 1000 + 3, size_t{s.kv_heads} * s.rows * s.dv)};
+                GridValues(number * 1000 + 3, size_t{s.kv_heads} * s.rows * s.dv),
+                GridValues(number * 1000 + 4, size_t{s.hidden} * s.q_heads * s.dv)};
+  if (before_rope) {
+    in.q_before = GridValues(number * 1000 + 7, size_t{s.q_heads} * s.rows * s.dk);
+  }
   const bool sink = Has(knobs, "sink"), hot = Has(knobs, "hot");
   if (sink || hot) AddDirection(s, Direction(s, number * 1000 + 5), sink, hot, in);
   for (uint32_t p = 50; Has(knobs, "dup") && p < 60; ++p) CopyKey(p + 100, p, in);

@@ -14,13 +14,16 @@ namespace kvtriage {
 
 struct CaseShape {
   uint32_t q_heads = 0, kv_heads = 0, rows = 0, window = 0, dk = 0, dv = 0;
+  uint32_t hidden = 0;  // 0: no output projection
 };
 
 struct CaseInputs {
   CaseShape shape;
-  std::vector<float> q;  // [q_heads, window, dk]
-  std::vector<float> k;  // [kv_heads, rows, dk]
-  std::vector<float> v;  // [kv_heads, rows, dv]
+  std::vector<float> q;                  // [q_heads, window, dk]
+  std::vector<float> k;                  // [kv_heads, rows, dk]
+  std::vector<float> v;                  // [kv_heads, rows, dv]
+  std::vector<float> output_projection;  // [hidden, q_heads * dv]
+  std::vector<float> q_before;           // [q_heads, rows, dk]: every row's, before RoPE
 };
 
 // How a case's cache is stored, where that is not the type of its other inputs.
@@ -34,9 +37,10 @@ CaseStorage StorageOf(const nlohmann::json& file);
 
 CaseShape ShapeOf(const nlohmann::json& shape);
 
-// The tensors of golden case `number` after its knobs.
+// The tensors of golden case `number` after its knobs; queries before RoPE only when asked for.
 CaseInputs MakeCaseInputs(const CaseShape& shape, uint64_t number,
-                          const std::vector<std::string>& knobs, const CaseStorage& storage);
+                          const std::vector<std::string>& knobs, const CaseStorage& storage,
+                          bool before_rope = false);
 
 // How logits are made, and what joins the softmax; one number per query head, or none.
 struct CaseLogits {

@@ -29,6 +29,11 @@ class CaseRequest {
   // outermost.
   CaseRequest(const std::vector<CaseLayer>& layers, double scale, const std::string& source,
               DType type, size_t layout, uint32_t window, uint32_t first_layer);
+  // Queries before RoPE of every row, or (`moments`) their mean and covariance behind the sinks;
+  // without `spread` the covariance is 0. Speeds of theta 10,000 on all channels, halves paired.
+  void ExpectQueries(const std::vector<CaseLayer>& layers, double scale, bool moments, bool spread,
+                     uint32_t sinks, DType type, size_t layout);
+  TriageSequence& sequence() { return sequence_; }
   const TriageSequence& sequence() const { return sequence_; }
 
  private:
@@ -38,6 +43,7 @@ class CaseRequest {
 
   std::vector<std::unique_ptr<PlacedCache>> caches_;
   std::vector<DenseTensor> tensors_;
+  Rope rope_;
   TriageSequence sequence_;
 };
 

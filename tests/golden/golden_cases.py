@@ -9,13 +9,30 @@ NAMES = ['streaming', 'h2o', 'tova', 'snapkv', 'adakv', 'vatp'] + [
     base + '+' + scorer for base in ('h2o', 'tova', 'snapkv', 'adakv') for scorer in ref.EXTRA]
 
 
+# Later names; every name has a case of its own.
+MORE_NAMES = ['pyramidkv', 'keydiff', 'knorm', 'lagkv', 'criticalkv', 'expected-attention']
+
+
 def case(ident, number, shape, policy, removed, rows=None, **more):
     """`removed` is the share removed; rows = query rows supplied (the window's when not given)."""
     policy = dict(policy) if isinstance(policy, dict) else ref.expand(policy)
     n = SHAPES[shape][2]
     supplied = rows or {'all': n, 0: 0}.get(policy['rows'], policy['rows'])
-    return dict({'id': ident, 'number': number, 'shape': shape, 'policy': policy, 'ratio': 1.0 - removed,
+    return dict({'id': ident, 'number': number, 'shape': shape, 'policy': policy, 'ratio': None if removed is None else 1.0 - removed,
                  'rows': min(n, supplied), 'knobs': [], 'layers': 1, 'ties': False, 'measure': False, 'name': ''}, **more)
+
+
+def explicit_cases(plain):
+    """Explicit rows per sequence, layer and head, and explicit counts per layer and head (2 layers, 2 heads)."""
+    rows = {'sequence': [[0, 7, 100, 299]], 'layer': [[1, 50], [2, 51, 290]], 'head': [[3], [4, 5], [6, 200], [8, 150, 151]]}
+    out = [case('explicit-S-rows-' + g, 227, 'S', dict(plain, sinks=2, explicit={'granularity': g, 'lists': lists}), .7, layers=2)
+           for g, lists in rows.items()]
+    half = dict(plain, recent=0, recent_share=.25, pool='avg', kernel=5)
+    out += [case('explicit-S-counts-layers', 227, 'S', dict(half, layers='explicit', counts=[60, 130]), None, layers=2),
+            case('explicit-S-counts-heads', 227, 'S', dict(half, heads='explicit', counts=[1, 90, 300, 24]), None, layers=2),
+            case('explicit-S-counts-adaptive', 227, 'S',
+                 dict(plain, layers='explicit', counts=[60, 130], heads='adaptive', alpha=.2), None, layers=2)]
+    return out
 
 
 def compress_cases():
@@ -57,6 +74,19 @@ def compress_cases():
         out.append(case('ada-S-%g' % alpha, number, 'S', dict(ref.expand('adakv'), alpha=alpha), .6))
     plain = dict(ref.BASE, rows=16, recent=16)
     out += [case('streaming-S', 213, 'S', 'streaming', .5, name='streaming', ties=True),
+            case('critical-S', 208, 'S', dict(ref.expand('criticalkv'), rows=32, recent=32), .5, hidden=96),
+            case('critical-S-0', 208, 'S', dict(ref.expand('criticalkv'), rows=32, recent=32, first_stage=0.0), .5, hidden=96),
+            case('critical-X-adaptive', 208, 'X',
+                 dict(ref.expand('criticalkv'), rows=16, recent=16, heads='adaptive', alpha=.2), .7, hidden=50),
+            case('knorm-S', 214, 'S', 'knorm', .5, name='knorm'),
+            case('keydiff-S', 215, 'S', 'keydiff', .5, name='keydiff'),
+            case('lag-4-32', 217, 'S', dict(ref.expand('lagkv'), lag=32), .5, ties=True),
+            case('lag-16-64', 218, 'S', dict(ref.expand('lagkv'), sinks=16, lag=64), .5, ties=True),
+            case('lag-4-128-short', 219, 'T', 'lagkv', .5, ties=True),
+            case('ea-S', 220, 'S', 'expected-attention', .5),
+            case('ea-nocov', 221, 'S', dict(ref.expand('expected-attention'), cov=False), .5),
+            case('ea-eps', 222, 'S', dict(ref.expand('expected-attention'), eps=1e-2), .5),
+            case('ea-X', 223, 'X', 'expected-attention', .7),
             case('random-S', 216, 'S', dict(ref.BASE, scorer='random', rows=0, random_key=216), .5, ties=True, first_layer=3),
             case('layer-S', 225, 'S', dict(joint, granularity='layer'), .7),
             case('sequence-S', 226, 'S', dict(joint, granularity='sequence'), .7, layers=3),
@@ -66,7 +96,15 @@ def compress_cases():
         out.append(case('quality-S-%d' % percent, number, 'S', joint, 0, ratio=percent / 100.0, measure=True))
     for i, name in enumerate(NAMES):
         out.append(case('policy-' + name, 601 + i, 'S', name, .7, rows=300 if name[:3] == 'h2o' or name == 'vatp' else 80, name=name))
-    return out
+    more = {'pyramidkv': dict(removed=.5, rows=80, layers=3, first_layer=1, model_layers=4),
+            'lagkv': dict(removed=.3, ties=True), 'criticalkv': dict(removed=.5, rows=80, hidden=96)}
+    for i, name in enumerate(MORE_NAMES):
+        out.append(case('policy-' + name, 651 + i, 'S', name, name=name, **dict(dict(removed=.7), **more.get(name, {}))))
+    return out + explicit_cases(plain)
+
+
+# Layers, rows, kept rows; 16 rows are protected.
+PYRAMIDS = [(layers, n, b) for layers in (1, 4, 28, 32) for n in (256, 1024, 2787, 8192) for b in (60, 128, 250, 1638) if b < n]
 
 
 def hkvd_cases():

@@ -7,7 +7,7 @@ import ref_np as ref
 from golden_file import settle, settle_gap, settle_share
 
 GAP = 1e-4                  # kept sets must be equal when the relative gap at the cut is above this
-NO_QUERIES = ('recency', 'random')
+NO_QUERIES = ('recency', 'random', 'key_norm', 'key_diff', 'lagkv', 'expected')
 NEEDS_OUTPUTS = ('key', 'joint', 'drop')
 
 
@@ -54,6 +54,17 @@ def layer_score(p, x, at, pool_end, layer):
         return ref.recency(hk, n)
     if kind == 'random':
         return ref.random_score(hk, n, p['random_key'], layer)
+    if kind in ('key_norm', 'key_diff'):
+        return settle({'key_norm': ref.key_norm, 'key_diff': ref.key_diff}[kind](x['K']))
+    if kind == 'expected':
+        return settle(ref.expected_attention(x['Qpre'], x['K'], x['V'], ref.inv_freq(1e4, x['K'].shape[-1]), scale=x['scale'],
+                                             next_position=n, sinks=p['sinks'], future=p['future'], cov=p.get('cov', True),
+                                             eps=p['eps']))
+    if kind == 'lagkv':
+        return ref.lagkv(x['K'], x['V'], p['sinks'], p['lag'])
+    if kind == 'critical':
+        score = ref.reduce_group(ref.column_sums(at.A), hk, 'mean') / at.A.shape[1]
+        return settle(ref.pool(score, p['pool'], p['kernel'], pool_end))
     if kind in ('attention', 'vatp'):
         how = 'mean' if how == 'pre' else how
         score = ref.reduce_group(ref.column_sums(at.A), hk, how)
@@ -66,35 +77,96 @@ def layer_score(p, x, at, pool_end, layer):
 
 
 def recent_rows(p, n, b):
-    return min(n, max(p['recent'], int(p['recent_share'] * b)))
+    tail = 0
+    if p['scorer'] == 'lagkv' and n >= p['sinks'] + 2 * p['lag']:
+        tail = ref.lag_tail(n, p['sinks'], p['lag'])
+    return min(n, max(p['recent'], int(p['recent_share'] * b), tail))
 
 
-def select(p, scores, b, tol):
-    """Golden sets per list from one [Hk, N] score array per layer: dict(lists, protect, trimmed, counts, gap)."""
+def budgets_of(p, n, b, groups, group_size, lists_of_explicit, indexes, model_layers):
+    """Per list: (kept rows, protected rows, trimmed); lists are numbered group by group."""
+    count = groups * group_size
+    wanted = {'explicit': p.get('counts')}.get(p['heads']) or [b] * count
+    if p['layers'] == 'explicit':
+        wanted = [c for c in p['counts'] for _ in range(group_size)]
+    out = []
+    for i, kept in enumerate(min(n, w) for w in wanted):
+        out.append([kept] + list(ref.protected(n, kept, p['sinks'], recent_rows(p, n, kept), lists_of_explicit(i))))
+    if p['layers'] == 'pyramid':
+        size = len(out[0][1])
+        slots = ref.pyramid_counts(model_layers, b - size, n - size, p['beta'], 1 if size == 0 else 0)
+        for i, plan in enumerate(out):
+            assert len(plan[1]) == size
+            plan[0] = size + slots[indexes[i // group_size]]
+    return out
+
+
+def explicit_of(p, hk):
+    """The explicit rows of kept list i (a policy's lists are per head where these are not per sequence)."""
+    given = p.get('explicit')
+    if given is None:
+        return lambda i: ()
+    return {'sequence': lambda i: given['lists'][0], 'layer': lambda i: given['lists'][i // hk],
+            'head': lambda i: given['lists'][i]}[given['granularity']]
+
+
+def golden_two_stages(p, score, second, cand, k):
+    """Like golden_set, for CriticalKV's selection; the gap is the smaller one of the two cuts."""
+    one = ref.two_stage(score, second, cand, k, p['first_stage'], 0.0)[1]
+    first = ref.golden_set(score, cand, one, GAP)
+    rest = np.setdiff1d(cand, first['exact'])
+    then = ref.golden_set(second, rest, k - one, GAP)
+    exact = np.union1d(first['exact'], then['exact'])
+    return {'exact': exact, 'pool': [], 'gap': min(first['gap'], then['gap']), 'stages': (one, k - one)}
+
+
+def select(p, scores, b, tol, indexes, model_layers, second=None):
+    """Golden sets per list from one [Hk, N] score array per layer: dict(lists, trimmed, gap); a list knows its protected rows."""
     n = scores[0].shape[1]
-    protect, trimmed = ref.protected(n, b, p['sinks'], recent_rows(p, n, b))
-    cand, t = np.setdiff1d(np.arange(n), protect), b - len(protect)
     if p['granularity'] == 'sequence':
         groups = [np.concatenate(scores).sum(0, keepdims=True)]
     elif p['granularity'] == 'layer':
         groups = [s.sum(0, keepdims=True) for s in scores]
     else:
         groups = scores
+    size = len(groups[0])
+    plans = budgets_of(p, n, b, len(groups), size, explicit_of(p, size), indexes, model_layers)
     lists, cut_gaps = [], []
-    for score in groups:
-        counts = [t] * len(score)
+    for i, score in enumerate(groups):
+        mine = plans[i * size:(i + 1) * size]
+        counts = [kept - len(protect) for kept, protect, _ in mine]
         if p['heads'] == 'adaptive':
+            protect, t = mine[0][1], counts[0]
+            cand = np.setdiff1d(np.arange(n), protect)
             counts = ref.adaptive_counts(score, cand, t, p['alpha'], 1 if len(protect) == 0 else 0)
             ranked = np.sort(score[:, cand].reshape(-1))[::-1]
             cut_gaps.append((ranked[len(score) * t - 1] - ranked[len(score) * t]) / ranked[len(score) * t - 1])
         for h, k in enumerate(counts):
-            lists.append(dict(ref.golden_set(score[h], cand, k, tol), score=score[h], k=k))
-    return {'lists': lists, 'protect': protect, 'candidates': cand, 'trimmed': trimmed,
+            cand = np.setdiff1d(np.arange(n), mine[h][1])
+            golden = ref.golden_set(score[h], cand, k, tol) if second is None else golden_two_stages(p, score[h], second[i][h], cand, k)
+            lists.append(dict(golden, score=score[h], k=k, protect=mine[h][1], candidates=cand))
+    return {'lists': lists, 'trimmed': max(plan[2] for plan in plans),
             'cut_gaps': cut_gaps, 'gap': min(cut_gaps + [g['gap'] for g in lists])}
 
 
-def tie_is_sharp(g, cand):
+def lag_gap(x, p):
+    """Least relative distance of neighbours in the order inside LagKV's partitions: rounding must not turn it."""
+    n, sinks, lag = x['K'].shape[1], p['sinks'], p['lag']
+    if n < sinks + 2 * lag:
+        return math.inf
+    end, total = sinks + (n - sinks) // lag * lag, 0
+    for t in (x['K'], x['V']):
+        parts = t[:, sinks:end].reshape(len(t), -1, lag, t.shape[-1])
+        low, high = parts[:, 1:].min(2, keepdims=True), parts[:, 1:].max(2, keepdims=True)
+        s = ((parts[:, :-1] - low) / (high - low)).std(-1, ddof=1)
+        total = total + np.exp(s) / np.exp(s).sum(-1, keepdims=True)
+    ranked = np.sort(total, -1)
+    return (np.diff(ranked, axis=-1) / ranked[..., 1:]).min()
+
+
+def tie_is_sharp(g):
     """A tie at the cut is exact, and nothing else is near it."""
+    cand = g['candidates']
     if g['k'] == 0 or g['k'] >= len(cand):
         return True
     wide = ref.golden_set(g['score'], cand, g['k'], GAP)
@@ -140,26 +212,39 @@ def quality(at, x, kept, protect, sink):
     return heads, np.array(layer), gap
 
 
-def answer(p, layers, scale, source, b, tol, measure, logits):
+def pooled_score(p, x, at, b, layer, place):
+    """layer_score with the recent window of each head's own budget; `place` is the layer's in the call."""
+    hk, n, _ = x['K'].shape
+    if p['layers'] != 'explicit' and p['heads'] != 'explicit':
+        return layer_score(p, x, at, n - recent_rows(p, n, b), layer)
+    counts = [p['counts'][place]] * hk if p['layers'] == 'explicit' else p['counts'][place * hk:(place + 1) * hk]
+    return np.stack([layer_score(p, x, at, n - recent_rows(p, n, min(n, c)), layer)[h] for h, c in enumerate(counts)])
+
+
+def answer(p, layers, scale, source, b, tol, measure, model_layers, logits):
     """One answer (scores, sets, masses, quality) of a case; `layers` is [(inputs, layer index)]."""
     scores, windows, whole = [], [], []
     for x, layer in layers:
         at = None if p['scorer'] in NO_QUERIES else attention(x, scale, source, logits)
         whole.append(at)
         windows.append(None if at is None else newest(at, window_rows(p, x)))
-        n = x['K'].shape[1]
-        scores.append(layer_score(p, x, windows[-1], n - recent_rows(p, n, b), layer))
-    picked = select(p, scores, b, tol)
-    kept = [np.union1d(picked['protect'], g['exact']) for g in picked['lists']]
+        scores.append(pooled_score(p, x, windows[-1], b, layer, len(scores)))
+    second = None
+    if p['scorer'] == 'critical':
+        second = [settle((s + p['eps']) * ref.critical_weight(x['V'], x['Wo'], x['Q'].shape[0])) for s, (x, _) in zip(scores, layers)]
+    picked = select(p, scores, b, tol, [layer for _, layer in layers], model_layers, second)
+    kept = [np.union1d(g['protect'], g['exact']) for g in picked['lists']]
     hk = scores[0].shape[0]
     def lists_of(l):
         return {'head': kept[l * hk:(l + 1) * hk], 'layer': kept[l:l + 1] * hk, 'sequence': kept * hk}[p['granularity']]
     out = {'scores': np.stack(scores), 'picked': picked, 'gap': picked['gap']}
+    if second is not None:
+        out['second_scores'] = np.stack(second)
     if windows[0] is not None:
         out['window_mass'] = settle_share([window_mass(w, lists_of(l), hk) for l, w in enumerate(windows)])
     if measure:
         out['head_quality'], out['layer_quality'], oracle_gap = quality(
-            whole[0], layers[0][0], kept, picked['protect'], sinks(logits))
+            whole[0], layers[0][0], kept, picked['lists'][0]['protect'], sinks(logits))
         out['gap'] = min(out['gap'], oracle_gap)
     return out
 
@@ -167,11 +252,19 @@ def answer(p, layers, scale, source, b, tol, measure, logits):
 def store(f, sources, a, exact):
     """Puts an answer into golden file `f`; returns its JSON."""
     lists = a['picked']['lists']
-    fields = {'sources': sources, 'scores': f.put(a['scores'], 'f64'), 'protect': f.put(a['picked']['protect'], 'i32'),
-              'trimmed': a['picked']['trimmed'], 'exact': f.put_lists([g['exact'] for g in lists]),
+    fields = {'sources': sources, 'scores': f.put(a['scores'], 'f64')}
+    protects = [g['protect'] for g in lists]
+    if all(np.array_equal(protects[0], other) for other in protects):
+        fields['protect'] = f.put(protects[0], 'i32')
+    else:
+        fields['protects'] = f.put_lists(protects)
+    fields |= {'trimmed': a['picked']['trimmed'], 'exact': f.put_lists([g['exact'] for g in lists]),
               'rule': 'exact' if exact else 'near', 'gaps': [settle_gap(g['gap']) for g in lists]}
     if not exact:
         fields['pool'] = f.put_lists([g['pool'] for g in lists])
+    if 'second_scores' in a:
+        fields['second_scores'] = f.put(a['second_scores'], 'f64')
+        fields['stages'] = [int(n) for n in np.sum([g['stages'] for g in lists], 0)]
     for name in ('window_mass', 'head_quality', 'layer_quality'):
         if name in a:
             fields[name] = f.put(settle_share(a[name]), 'f64')

@@ -19,6 +19,11 @@ class GoldenFile {
   const nlohmann::json& head() const { return head_; }
   const nlohmann::json& operator[](const char* field) const { return head_.at(field); }
 
+  // A field that few files have.
+  uint32_t Get(const char* field, uint32_t otherwise) const {
+    return head_.value(field, otherwise);
+  }
+
   // Array number `blob`.
   std::vector<double> Doubles(const nlohmann::json& blob) const;
   std::vector<int32_t> Rows(const nlohmann::json& blob) const;

@@ -1,6 +1,7 @@
 // The CPU backend and the triage of a sequence against the float64 goldens: every case and named
 // policy, for every input type, cache layout and source of attention that it can come from.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "kvtriage/kernels/backend.h"
 #include "service/engine/triage.h"
 #include "service/policy/named_policies.h"
+#include "service/policy/pyramid.h"
 #include "tests/golden/case_inputs.h"
 #include "tests/golden/case_request.h"
 #include "tests/golden/golden_file.h"
@@ -37,8 +39,9 @@ class Golden
       CaseLayer layer{};
       layer.storage = StorageOf(file_.head());
       layer.logits = LogitsOf(file_.head());
-      layer.inputs = MakeCaseInputs(shape_, file_["case_number"].get<uint64_t>() + 1000 * l, knobs,
-                                    layer.storage);
+      layer.inputs =
+          MakeCaseInputs(shape_, file_["case_number"].get<uint64_t>() + 1000 * l, knobs,
+                         layer.storage, policy_.score.scorer == Scorer::kExpectedAttention);
       layer.attention = Attend(layer.inputs, file_["scale"], layer.logits);
       layers_.push_back(std::move(layer));
     }
@@ -75,6 +78,8 @@ class Golden
     return !(peaked_ && scorer == Scorer::kDrop);
   }
 
+  // The arrays agree, [lists, rows] of one layer.
+  void CompareScores(const double* wanted, const std::vector<float>& scores);
   void CheckScores(const TriageSequence& sequence, const json& answer);
   void CheckKept(const json& answer, const TriageResult& result);
   void CheckQuality(const json& answer, const TriageResult& result, double tolerance);
@@ -88,7 +93,28 @@ class Golden
   std::unique_ptr<Backend> backend_ = MakeCpuBackend(2);
 };
 
+void Golden::CompareScores(const double* wanted, const std::vector<float>& scores) {
+  ASSERT_EQ(scores.size(), size_t{shape_.kv_heads} * shape_.rows);
+  const json& tolerance = file_["score_tolerance"];
+  size_t at = 0;
+  for (uint32_t g = 0; g < shape_.kv_heads; ++g, at += shape_.rows) {
+    double largest = 0;
+    for (uint32_t p = 0; p < shape_.rows; ++p)
+      largest = std::max(largest, std::abs(wanted[at + p]));
+    for (uint32_t p = 0; p < shape_.rows; ++p) {
+      const double want = wanted[at + p], got = scores[at + p];
+      const double off = std::abs(got - want);
+      ASSERT_LE(off, tolerance.at("of_largest").get<double>() * largest)
+          << "head " << g << " row " << p;
+      if (std::abs(want) <= tolerance.at("relative_floor").get<double>() * largest) continue;
+      ASSERT_LE(off, tolerance.at("relative").get<double>() * std::abs(want))
+          << "head " << g << " row " << p << " is " << got;
+    }
+  }
+}
+
 void Golden::CheckScores(const TriageSequence& sequence, const json& answer) {
+  if (policy_.budget.has_counts()) return;  // heads and layers are pooled differently
   const uint32_t budget = file_["budget"];
   const uint32_t recent = std::max(policy_.protect.recent,
                                    static_cast<uint32_t>(policy_.protect.recent_share * budget));
@@ -96,40 +122,38 @@ void Golden::CheckScores(const TriageSequence& sequence, const json& answer) {
   for (const TriageLayer& layer : sequence.layers) {
     requests.push_back({layer.rows, layer.input, window_,
                         shape_.rows - std::min(recent, shape_.rows), layer.layer_index,
-                        policy_.score});
+                        policy_.score, policy_.protect.sinks});
+    requests.back().rope = layer.rope;
+    requests.back().next_position = sequence.next_position;
   }
   std::vector<ScoreResult> results;
   ASSERT_TRUE(backend_->Score(requests, nullptr, results).ok());
   const std::vector<double> wanted = file_.Doubles(answer.at("scores"));
-  const json& tolerance = file_["score_tolerance"];
+  std::vector<double> second;
+  if (answer.contains("second_scores")) second = file_.Doubles(answer.at("second_scores"));
   size_t at = 0;
   for (const ScoreResult& result : results) {
-    ASSERT_EQ(result.scores.size(), size_t{shape_.kv_heads} * shape_.rows);
     EXPECT_EQ(result.nonfinite_tokens, 0u);
     EXPECT_EQ(result.skipped_rows, 0u);
-    for (uint32_t g = 0; g < shape_.kv_heads; ++g, at += shape_.rows) {
-      const double largest = *std::max_element(&wanted[at], &wanted[at] + shape_.rows);
-      for (uint32_t p = 0; p < shape_.rows; ++p) {
-        const double want = wanted[at + p], got = result.scores[size_t{g} * shape_.rows + p];
-        const double off = std::abs(got - want);
-        ASSERT_LE(off, tolerance.at("of_largest").get<double>() * largest)
-            << "head " << g << " row " << p;
-        if (want <= tolerance.at("relative_floor").get<double>() * largest) continue;
-        ASSERT_LE(off, tolerance.at("relative").get<double>() * want)
-            << "head " << g << " row " << p << " is " << got;
-      }
-    }
+    CompareScores(&wanted[at], result.scores);
+    ASSERT_EQ(result.second_scores.empty(), second.empty());
+    if (!second.empty()) CompareScores(&second[at], result.second_scores);
+    at += size_t{shape_.kv_heads} * shape_.rows;
   }
 }
 
 void Golden::CheckKept(const json& answer, const TriageResult& result) {
-  const RowList protect = file_.Rows(answer.at("protect"));
   const std::vector<RowList> exact = file_.Lists(answer.at("exact"));
   const std::vector<RowList> pool =
       answer.contains("pool") ? file_.Lists(answer.at("pool")) : std::vector<RowList>(exact.size());
   EXPECT_FALSE(result.noop);
   ASSERT_EQ(result.kept.size(), exact.size());
+  const std::vector<RowList> protects =
+      answer.contains("protects")
+          ? file_.Lists(answer.at("protects"))
+          : std::vector<RowList>(exact.size(), file_.Rows(answer.at("protect")));
   for (size_t list = 0; list < exact.size(); ++list) {
+    const RowList& protect = protects[list];
     EXPECT_TRUE(std::is_sorted(result.kept[list].begin(), result.kept[list].end()));
     EXPECT_EQ(Difference(protect, result.kept[list]), RowList());
     EXPECT_TRUE(MatchesGolden(Difference(result.kept[list], protect), exact[list], pool[list]))
@@ -138,6 +162,9 @@ void Golden::CheckKept(const json& answer, const TriageResult& result) {
   }
   for (const TriageLayerOutcome& layer : result.layers)
     EXPECT_EQ(layer.trimmed, answer.at("trimmed"));
+  if (!answer.contains("stages")) return;
+  EXPECT_EQ(result.layers[0].stage1, answer.at("stages").at(0));
+  EXPECT_EQ(result.layers[0].stage2, answer.at("stages").at(1));
 }
 
 void Golden::CheckQuality(const json& answer, const TriageResult& result, double tolerance) {
@@ -169,13 +196,24 @@ void Golden::CheckQuality(const json& answer, const TriageResult& result, double
 TEST_P(Golden, EveryLayoutAndSourceGivesTheReferencesAnswer) {
   const bool measure = file_["answers"][0].contains("head_quality");
   int runs = 0;
-  for (const char* source : {"none", "query", "given", "given2", "ready", "sums"}) {
+  for (const char* source :
+       {"none", "query", "given", "given2", "ready", "sums", "before", "moments"}) {
     if (!Offers(source)) continue;
     const json& answer = *AnswerFor(source);
     for (size_t layout = 0; layout < std::size(kCacheLayouts); ++layout, ++runs) {
       SCOPED_TRACE(testing::Message() << "from " << source << ", " << kCacheLayouts[layout].name);
-      const CaseRequest request(layers_, file_["scale"], source, type(), layout, window_,
-                                file_["first_layer"]);
+      CaseRequest request(layers_, file_["scale"], source, type(), layout, window_,
+                          file_["first_layer"]);
+      if (policy_.score.scorer == Scorer::kExpectedAttention) {
+        request.ExpectQueries(layers_, file_["scale"], std::string(source) == "moments",
+                              file_["policy"].value("cov", true), policy_.protect.sinks, type(),
+                              layout);
+      }
+      const ExplicitRows protect = ExplicitRowsOf(file_["policy"]);
+      request.sequence().protect = &protect;
+      request.sequence().model_layers =
+          file_.Get("model_layers",
+                    file_["first_layer"].get<uint32_t>() + static_cast<uint32_t>(layers_.size()));
       CheckScores(request.sequence(), answer);
       TriageResult result;
       const absl::Status status = TriageOne(*backend_, request.sequence(), policy_,
@@ -203,7 +241,25 @@ TEST_P(Golden, ANameExpandsToTheReferencesParts) {
   EXPECT_EQ(named->window, policy_.window);
   EXPECT_EQ(named->protect, policy_.protect);
   EXPECT_EQ(named->budget.adaptive_alpha, policy_.budget.adaptive_alpha);
+  EXPECT_EQ(named->budget.pyramid_beta, policy_.budget.pyramid_beta);
+  EXPECT_EQ(named->score.lag, policy_.score.lag);
+  EXPECT_EQ(named->score.future, policy_.score.future);
+  EXPECT_EQ(named->score.first_stage, policy_.score.first_stage);
+  EXPECT_EQ(named->score.epsilon, policy_.score.epsilon);
   EXPECT_EQ(named->granularity, policy_.granularity);
+}
+
+TEST(GoldenPyramid, SlotsOfEveryLayer) {
+  const GoldenFile file("pyramid");
+  const uint32_t fixed = file["protected"], beta = file["beta"];
+  const std::vector<RowList> wanted = file.Lists(file["slots"]);
+  size_t next = 0;
+  for (const auto& [layers, rows, budget] :
+       file["layers_rows_budget"].get<std::vector<std::array<uint32_t, 3>>>()) {
+    const std::vector<uint32_t> slots = PyramidSlots(layers, budget - fixed, rows - fixed, beta, 0);
+    EXPECT_EQ(RowList(slots.begin(), slots.end()), wanted[next++]) << layers << " layers, " << rows;
+  }
+  EXPECT_EQ(next, wanted.size());
 }
 
 TEST(GoldenFiles, CoverEveryNamedPolicy) {

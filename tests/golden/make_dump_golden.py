@@ -10,10 +10,11 @@ import sys
 import numpy as np
 
 import ref_np as ref
-from golden_cases import NAMES
-from golden_compress import layer_score, newest, select, window_rows
+from golden_cases import MORE_NAMES, NAMES
+from golden_compress import NO_QUERIES, layer_score, newest, recent_rows, select, window_rows
 from golden_file import GoldenFile, settle, settle_share
 
+NEEDS_MORE = ('criticalkv', 'expected-attention')       # the dump has no output projection and no query moments
 NEAR = 1e-5                                             # rows this close to the cut may go either way
 KEEPS = (.1, .2, .3, .4)
 DTYPES = {'F16': '<f2', 'F32': '<f4', 'I32': '<i4'}
@@ -45,7 +46,7 @@ def dumped_layers(t, meta, scale):
         x = {'Q': t['layers.%d.q' % l], 'K': t['layers.%d.k' % l], 'V': t['layers.%d.v' % l]}
         future = t['layers.%d.future_q' % l]
         given = ref.attend_given(x['Q'], x['K'], x['V'], t['layers.%d.o' % l], t['layers.%d.lse' % l], scale=scale)
-        yield {'x': x, 'sums': t['layers.%d.colsum_all' % l], 'given': given,
+        yield {'index': l, 'x': x, 'sums': t['layers.%d.colsum_all' % l], 'given': given,
                'query': ref.attend(x['Q'], x['K'], x['V'], scale=scale),
                'future': ref.attend(future, x['K'], x['V'], scale=scale,
                                     limits=np.full(future.shape[1], x['K'].shape[1]))}
@@ -76,17 +77,19 @@ def pooled(at, x, kept):
     return np.sqrt(squares[0] / squares[1])
 
 
-def cache_answer(f, name, keep, source, layers, memo):
+def cache_answer(f, name, keep, source, layers, model_layers, memo):
     p = policy_on_dump(name)
+    indexes = [layer['index'] for layer in layers]
     n, hk = layers[0]['x']['K'].shape[1], layers[0]['x']['K'].shape[0]
     b = ref.budget(n, ratio=keep)
-    recent = min(n, max(p['recent'], int(p['recent_share'] * b)))
-    picked = select(p, [score_of(p, layer, source, n - recent, memo) for layer in layers], b, NEAR)
-    lists = [np.union1d(picked['protect'], g['exact']) for g in picked['lists']]
+    recent = recent_rows(p, n, b)
+    picked = select(p, [score_of(p, layer, source, n - recent, memo) for layer in layers], b, NEAR, indexes, model_layers)
+    protect = picked['lists'][0]['protect']
+    lists = [np.union1d(protect, g['exact']) for g in picked['lists']]
     per_layer = len(lists) // len(layers)
     kept = [[lists[l * per_layer + (h if per_layer > 1 else 0)] for h in range(hk)] for l in range(len(layers))]
     errors = [[pooled(layer[rows], layer['x'], kept[l]) for l, layer in enumerate(layers)] for rows in ('query', 'future')]
-    return {'policy': name, 'keep': keep, 'source': source, 'protect': f.put(picked['protect'], 'i32'),
+    return {'policy': name, 'keep': keep, 'source': source, 'protect': f.put(protect, 'i32'),
             'exact': f.put_lists([g['exact'] for g in picked['lists']]),
             'pool': f.put_lists([g['pool'] for g in picked['lists']]),
             # layers where a near tie decides how the heads share the budget: one row may change heads
@@ -98,9 +101,9 @@ def write_cache(data, folder):
     t, meta = read_safetensors(os.path.join(data, 'cache.safetensors'))
     layers, memo = list(dumped_layers(t, meta, float(meta['scale']))), {}
     f, answers = GoldenFile('dump_cache'), []
-    for name in NAMES:
-        sources = ['none'] if name == 'streaming' else ['query', 'given'] + ['sums'] * (name in ('h2o', 'vatp'))
-        answers += [cache_answer(f, name, keep, source, layers, memo) for source in sources for keep in KEEPS]
+    for name in [n for n in NAMES + MORE_NAMES if n not in NEEDS_MORE]:
+        sources = ['none'] if ref.expand(name)['scorer'] in NO_QUERIES else ['query', 'given'] + ['sums'] * (name in ('h2o', 'vatp'))
+        answers += [cache_answer(f, name, keep, source, layers, int(meta['layers']), memo) for source in sources for keep in KEEPS]
     f.write(folder, {'operation': 'dump_cache', 'dumped_layers': json.loads(meta['dumped_layers']), 'answers': answers})
 
 

@@ -9,12 +9,20 @@ import sys
 import numpy as np
 
 import ref_np as ref
-from golden_cases import SHAPES, compress_cases, hkvd_cases
-from golden_compress import GAP, NEEDS_OUTPUTS, NO_QUERIES, answer, store, tie_is_sharp
+from golden_cases import PYRAMIDS, SHAPES, compress_cases, hkvd_cases
+from golden_compress import GAP, NEEDS_OUTPUTS, NO_QUERIES, answer, lag_gap, store, tie_is_sharp
 from golden_file import GoldenFile, settle, settle_gap, settle_share
 
 TYPES = ('f32', 'f16', 'bf16')
+NEGATIVE_TOLERANCE = {'of_largest': 1e-5, 'relative': 1e-5, 'relative_floor': 1e-1}
+LAG_GAP = 3e-6              # the order inside a partition is right in float32
 SCORE_TOLERANCE = {'of_largest': 2e-5, 'relative': 1e-4, 'relative_floor': 1e-6}
+
+
+def before_rope(x, number, scale_shape, scale):
+    """The inputs with the queries of all rows before RoPE."""
+    hq, hk, n, dk, dv = scale_shape
+    return dict(x, Qpre=ref.grid_values(number * 1000 + 7, (hq, n, dk)), scale=scale)
 
 
 def fp8_rows(stream, shape, kind, scale, per_row):
@@ -26,7 +34,7 @@ def fp8_rows(stream, shape, kind, scale, per_row):
 
 def inputs_of(c, number, scale_shape):
     hq, hk, n, dk, dv = scale_shape
-    x = ref.make_inputs(number, hq, hk, n, c['rows'], dk, dv, knobs=c['knobs'])
+    x = ref.make_inputs(number, hq, hk, n, c['rows'], dk, dv, hidden=c.get('hidden', 0), knobs=c['knobs'])
     if 'fp8' in c:
         f = c['fp8']
         x['K'] = fp8_rows(number * 1000 + 2, x['K'].shape, f['format'], f['k_scale'], f['per_row'])
@@ -45,7 +53,10 @@ def answers_of(c, layers, scale, b):
     p = c['policy']
     given = ['given-' + t for t in TYPES]
     def make(source):
-        return answer(p, layers, scale, source, b, 0.0 if c['ties'] else GAP, c['measure'], c.get('logits', {}))
+        return answer(p, layers, scale, source, b, 0.0 if c['ties'] else GAP, c['measure'],
+                      c.get('model_layers', c.get('first_layer', 0) + c['layers']), c.get('logits', {}))
+    if p['scorer'] == 'expected':
+        return [(['moments'] + ['before'] * p.get('cov', True), make('query'))]
     if p['scorer'] in NO_QUERIES:
         return [(['none'], make('query'))]
     if p['scorer'] in NEEDS_OUTPUTS or c['measure']:
@@ -57,7 +68,7 @@ def is_clear(c, a):
     """Nothing about the sets hangs on rounding."""
     if not c['ties']:
         return a['gap'] > GAP
-    return all(tie_is_sharp(g, a['picked']['candidates']) for g in a['picked']['lists'])
+    return all(tie_is_sharp(g) for g in a['picked']['lists'])
 
 
 def solve(c, b):
@@ -66,35 +77,52 @@ def solve(c, b):
     scale = float(np.float32(shape[3] ** -0.5))
     for number in range(c['number'], c['number'] + 500000, 10000):
         layers = layers_of(c, number, shape)
+        if c['policy']['scorer'] == 'expected':
+            layers = [(before_rope(x, number + 1000 * l, shape, scale), index) for l, (x, index) in enumerate(layers)]
         kept = b
         if c.get('cut_a_tie'):
             cuts = (k for k in range(60, 200)
                     if answers_of(c, layers, scale, k)[0][1]['picked']['lists'][0]['gap'] == 0)
             kept = next(cuts, None)
         answers = answers_of(c, layers, scale, kept) if kept else []
+        if c['policy']['scorer'] == 'lagkv' and min(lag_gap(x, c['policy']) for x, _ in layers) < LAG_GAP:
+            continue
         if answers and all(is_clear(c, a) for _, a in answers):
             return number, scale, kept, answers
     raise SystemExit('no clear case number for ' + c['id'])
 
 
+def more_parts(p):
+    """Parts that few policies have."""
+    out = {name: p[name] for name in ('lag', 'explicit', 'first_stage', 'eps', 'future', 'cov') if name in p}
+    if p['layers'] == 'pyramid':
+        out['beta'] = p['beta']
+    for axis in ('layers', 'heads'):
+        if p[axis] == 'explicit':
+            out['explicit_' + axis] = p['counts']
+    return out
+
+
 def write_compress(c, folder):
     p, (hq, hk, n, dk, dv) = c['policy'], SHAPES[c['shape']]
-    number, scale, b, answers = solve(c, ref.budget(n, ratio=c['ratio']))
+    number, scale, b, answers = solve(c, n if c['ratio'] is None else ref.budget(n, ratio=c['ratio']))
     f = GoldenFile(c['id'])
     queries = p['scorer'] not in NO_QUERIES
     more = {name: c[name] for name in ('logits', 'fp8', 'v_in_k') if name in c}
     f.write(folder, {
         'operation': 'compress', 'case_number': number, 'knobs': c['knobs'], 'layers': c['layers'],
-        'first_layer': c.get('first_layer', 0), 'scale': scale, 'input_types': TYPES,
-        'shape': {'Hq': hq, 'Hk': hk, 'N': n, 'W': c['rows'], 'dk': dk, 'dv': dv},
+        'first_layer': c.get('first_layer', 0), **({'model_layers': c['model_layers']} if 'model_layers' in c else {}), 'scale': scale, 'input_types': TYPES,
+        'shape': {'Hq': hq, 'Hk': hk, 'N': n, 'W': c['rows'], 'dk': dk, 'dv': dv,
+                  **({'hidden': c['hidden']} if 'hidden' in c else {})},
         'policy': {'name': c['name'], 'scorer': p['scorer'], 'window_all': p['rows'] == 'all',
                    'window_last': p['rows'] if queries and p['rows'] != 'all' else 0, 'reduce': p['reduce'],
                    'pool': p['pool'] or 'none', 'kernel': p['kernel'], 'sinks': p['sinks'], 'recent': p['recent'],
                    'recent_share': p['recent_share'], 'granularity': p['granularity'],
                    'alpha': p['alpha'] if p['heads'] == 'adaptive' else None,
                    'kept_ratio': None if c.get('cut_a_tie') else c['ratio'],
-                   'kept_tokens': b if c.get('cut_a_tie') else None, 'random_key': p.get('random_key', 0)},
-        'budget': b, 'score_tolerance': SCORE_TOLERANCE, 'quality_tolerance': 1e-5,
+                   'kept_tokens': b if c.get('cut_a_tie') else None, 'random_key': p.get('random_key', 0),
+                   **more_parts(p)},
+        'budget': b, 'score_tolerance': NEGATIVE_TOLERANCE if p['scorer'][:4] == 'key_' else SCORE_TOLERANCE, 'quality_tolerance': 1e-5,
         'answers': [store(f, sources, a, c['ties']) for sources, a in answers], **more})
 
 
@@ -134,8 +162,16 @@ def write_hkvd(name, first, suffix, ratio, factor, folder):
                      'limits': f.put(limits, 'i32'), 'score_tolerance': SCORE_TOLERANCE})
 
 
+def write_pyramids(folder):
+    f, protected, beta = GoldenFile('pyramid'), 16, 20
+    counts = [ref.pyramid_counts(layers, b - protected, n - protected, beta) for layers, n, b in PYRAMIDS]
+    f.write(folder, {'operation': 'pyramid', 'protected': protected, 'beta': beta, 'layers_rows_budget': PYRAMIDS,
+                     'slots': f.put_lists(counts)})
+
+
 def main():
     folder = sys.argv[1]
+    write_pyramids(folder)
     for c in compress_cases():
         write_compress(c, folder)
     for h in hkvd_cases():

@@ -6,11 +6,14 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/service_process.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/cli/dump_file.h"
 
 namespace kvtriage {
 namespace {
@@ -86,7 +89,7 @@ TEST_F(CliWithService, PoliciesListsEveryNameInItsParts) {
   const Ran json = Cli({"policies", "--json"});
   ASSERT_EQ(json.exit, 0) << json.error;
   const Json policies = json.json()["policies"];
-  ASSERT_EQ(policies.size(), 22u);
+  ASSERT_EQ(policies.size(), 28u);
   EXPECT_EQ(policies[0]["name"], "streaming");
   EXPECT_EQ(policies[0]["scorer"], "recency");
   EXPECT_EQ(policies[0]["protect"]["sinks"], 4);
@@ -94,6 +97,78 @@ TEST_F(CliWithService, PoliciesListsEveryNameInItsParts) {
   const Ran text = Cli({"policies"});
   EXPECT_NE(text.out.find("adakv+obc-joint"), std::string::npos);
   EXPECT_NE(text.out.find("adaptive 0.2"), std::string::npos);
+  EXPECT_NE(text.out.find("pyramid 20"), std::string::npos);
+  EXPECT_NE(text.out.find("SnapKV, arXiv 2404.14469"), std::string::npos);
+}
+
+TEST_F(CliWithService, CriticalKvNamesTheTensorThatADumpLacks) {
+  const Ran ran = Cli({"compress", "--dump", KVTRIAGE_SOURCE_DIR "/tests/data/cache.safetensors",
+                       "--policy", "snapkv,criticalkv", "--keep", "0.2"});
+  EXPECT_EQ(ran.exit, 1);
+  EXPECT_NE(ran.error.find("tensor layers.0.output_projection: missing"), std::string::npos)
+      << ran.error;
+}
+
+TEST_F(CliWithService, ExpectedAttentionNamesWhatADumpLacks) {
+  Ran ran = Cli({"compress", "--dump", KVTRIAGE_SOURCE_DIR "/tests/data/cache.safetensors",
+                 "--policy", "expected-attention", "--keep", "0.2"});
+  EXPECT_EQ(ran.exit, 1);
+  EXPECT_NE(ran.error.find("tensor layers.0.query_mean: missing"), std::string::npos) << ran.error;
+  cli::CacheDumpContent content;
+  content.tensors["layers.7.query_mean"] = {"F32", {4, 4}};
+  content.tensors["layers.7.query_covariance"] = {"F32", {4, 4, 4}};
+  const cli::TemporaryFile no_rope(content.File());
+  ran = Cli(
+      {"compress", "--dump", no_rope.path(), "--policy", "expected-attention", "--keep", "0.2"});
+  EXPECT_EQ(ran.exit, 1);
+  EXPECT_NE(ran.error.find("rope_pairing"), std::string::npos) << ran.error;
+  content.metadata["rope_pairing"] = "half";
+  content.metadata["rope_theta"] = "10000";
+  const cli::TemporaryFile whole(content.File());
+  ran = Cli({"compress", "--dump", whole.path(), "--policy", "expected-attention", "--keep", "0.5",
+             "--json"});
+  ASSERT_EQ(ran.exit, 0) << ran.error;
+  // Everything is zero, so all rows tie and the lowest stay.
+  EXPECT_EQ(ran.json()["runs"][0]["layers"][0]["kept"], Json::parse("[[0,1,2,3,4],[0,1,2,3,4]]"));
+}
+
+TEST_F(CliWithService, CriticalKvRunsOnADumpThatHasTheTensor) {
+  cli::CacheDumpContent content;
+  content.metadata["dumped_layers"] = "[7]";
+  content.tensors["layers.7.output_projection"] = {"F32", {20, 24}};
+  const cli::TemporaryFile file(content.File());
+  const Ran ran = Cli({"compress", "--dump", file.path(), "--policy",
+                       "criticalkv,pyramidkv,keydiff,knorm,lagkv", "--keep", "0.5", "--json"});
+  ASSERT_EQ(ran.exit, 0) << ran.error;
+  const Json runs = ran.json()["runs"];
+  ASSERT_EQ(runs.size(), 5u);
+  for (const Json& run : runs) {
+    // The window of pyramidkv fills the budget, so its layers share nothing.
+    EXPECT_EQ(run["layers"][0]["kept"][0].size(), 5u) << run["policy"];
+  }
+}
+
+// A policy of the operator's own, from the configuration file to the kept rows.
+TEST(OwnPolicies, AreListedAndRunLikeOurs) {
+  const TempDir directory;
+  const std::string file = directory.File("kvtriage.conf");
+  std::ofstream(file) << "policy.define.newest-keys = scorer { key_norm {} } protect { recent: 2 } "
+                         "granularity: GRANULARITY_PER_LAYER\n";
+  ServiceProcess service(kServiceProgram);
+  ASSERT_TRUE(service.Start({"--config=" + file, "--policy.default=newest-keys"}));
+  const Ran list = RunProgram(kCli, {"policies", "--json", "--endpoint", service.endpoint()});
+  ASSERT_EQ(list.exit, 0) << list.error;
+  EXPECT_EQ(list.json()["default_policy"], "newest-keys");
+  const Json own = list.json()["policies"].back();
+  EXPECT_EQ(own["name"], "newest-keys");
+  EXPECT_EQ(own["scorer"], "key-norm");
+  EXPECT_EQ(own["granularity"], "layer");
+  EXPECT_EQ(own["source"], "this service's configuration");
+  const cli::TemporaryFile dump(cli::CacheDumpContent().File());
+  const Ran ran = RunProgram(kCli, {"compress", "--dump", dump.path(), "--policy", "newest-keys",
+                                    "--keep", "0.3", "--json", "--endpoint", service.endpoint()});
+  ASSERT_EQ(ran.exit, 0) << ran.error;
+  EXPECT_EQ(ran.json()["runs"][0]["layers"][0]["kept"], Json::parse("[[0,8,9],[0,8,9]]"));
 }
 
 TEST_F(CliWithService, DoctorFindsAHealthyServiceHealthy) {

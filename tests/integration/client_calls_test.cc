@@ -53,7 +53,7 @@ TEST_F(ClientCalls, ServerInfoNamesPoliciesDeviceAndLimits) {
   EXPECT_TRUE(info->devices.at(0).healthy);
   EXPECT_GT(info->devices.at(0).memory_bytes, 0u);
   EXPECT_EQ(info->limits.max_in_flight, 4u);
-  EXPECT_EQ(info->policies.size(), 22u);
+  EXPECT_EQ(info->policies.size(), 28u);
   const auto snapkv =
       std::find_if(info->policies.begin(), info->policies.end(),
                    [](const Policy& policy) { return policy.name == "snapkv+obc-joint"; });

@@ -70,7 +70,7 @@ TEST_F(ServiceRpc, ServerInfoNeedsNoSessionAndListsPolicies) {
   const grpc::Status status =
       v1::SessionService::NewStub(channel)->GetServerInfo(&context, {}, &info);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(info.policies_size(), 22);
+  EXPECT_EQ(info.policies_size(), 28);
   EXPECT_EQ(info.policies(0).name(), "streaming");
   EXPECT_EQ(info.default_policy(), "");
   EXPECT_FALSE(info.draining());

@@ -84,6 +84,86 @@ TEST(ConfigFile, MissingOrHugeFile) {
   EXPECT_THAT(std::string(config.status().message()), HasSubstr("larger"));
 }
 
+constexpr char kChat[] =
+    "scorer { obc { form: FORM_JOINT } } window { last: 32 } reduce { kind: KIND_SUM } "
+    "pool { kind: KIND_MAX kernel: 7 } protect { sinks: 4 recent: 32 } "
+    "budget { adaptive { alpha: 0.2 } } granularity: GRANULARITY_PER_HEAD";
+
+TEST(PolicyDefinition, IsAPolicyLikeOurs) {
+  Config config;
+  const std::string text = std::string("policy.default = chat\npolicy.define.chat = ") + kChat +
+                           "\npolicy.define.a = scorer { key_norm {} } protect {} "
+                           "granularity: GRANULARITY_PER_LAYER budget { pyramid { beta: 3 } }";
+  ASSERT_TRUE(ParseConfigText("f", text, config).ok());
+  ASSERT_TRUE(FinishConfig(config).ok());
+  ASSERT_EQ(config.policy.defined.size(), 2u);
+  EXPECT_EQ(config.policy.defined[0].name, "a");
+  EXPECT_EQ(config.policy.defined[0].budget, (Budget{.pyramid_beta = 3}));
+  EXPECT_EQ(config.policy.defined[1].score.scorer, Scorer::kObcJoint);
+  Config again;
+  const absl::Status status = ParseConfigText("printed", PrintConfig(config), again);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(PrintConfig(again), PrintConfig(config));
+}
+
+TEST(PolicyDefinition, AFlagReplacesTheFiles) {
+  const TempDir directory;
+  CommandLine line;
+  line.config_file = directory.File("own.conf");
+  std::ofstream(line.config_file) << "policy.define.chat = " << kChat << "\n";
+  line.keys = {{"policy.define.chat",
+                "scorer { key_diff {} } protect {} granularity: GRANULARITY_PER_HEAD"}};
+  const auto config = LoadConfig(line, Of({}));
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->policy.defined.size(), 1u);
+  EXPECT_EQ(config->policy.defined[0].score.scorer, Scorer::kKeyDiff);
+}
+
+TEST(PolicyDefinition, BadOnesSayWhere) {
+  const struct {
+    const char* key;
+    const char* value;
+    const char* complaint;
+  } cases[] = {
+      {"policy.define.", "", "not one of ours"},
+      {"policy.define.snapkv", kChat, "not one of ours"},
+      {"policy.define.Chat", kChat, "not one of ours"},
+      {"policy.define.a+b", kChat, "not one of ours"},
+      {"policy.define.abcdefghijklmnopqrstuvwxyz0123456", kChat, "not one of ours"},
+      {"policy.define.chat", "scorer { wish {} }", "column"},
+      {"policy.define.chat", "scorer { vatp {}", "column"},
+      {"policy.define.chat", "", "scorer"},
+      {"policy.define.chat",
+       "scorer { key_norm {} } protect {} granularity: GRANULARITY_PER_HEAD "
+       "window { last: 3 }",
+       "window"},
+      {"policy.define.chat", "scorer { lagkv {} } protect {} granularity: GRANULARITY_PER_HEAD",
+       "scorer.lagkv.lag"},
+      {"policy.define.chat",
+       "scorer { key_norm {} } protect {} granularity: GRANULARITY_PER_HEAD "
+       "budget { kept_tokens: 5 }",
+       "amount"}};
+  for (const auto& c : cases) {
+    Config config;
+    const absl::Status status =
+        ParseConfigText("f.conf", std::string(c.key) + " = " + c.value, config);
+    ASSERT_FALSE(status.ok()) << c.key << " = " << c.value;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.complaint));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("f.conf:1: "));
+  }
+}
+
+TEST(PolicyDefinition, ThereAreAtMost64) {
+  Config config;
+  std::string text;
+  for (int i = 0; i < 64; ++i) {
+    text += "policy.define.p" + std::to_string(i) + " = " + kChat + "\n";
+  }
+  EXPECT_TRUE(ParseConfigText("f", text, config).ok());
+  const std::string more = std::string("policy.define.q = ") + kChat;
+  EXPECT_FALSE(ParseConfigText("f", more, config).ok());
+}
+
 // What --check-config prints can be the configuration file.
 TEST(ConfigFile, PrintedConfigReadsBackTheSame) {
   CommandLine line;

@@ -49,7 +49,7 @@ const std::map<std::string, Samples>& AllSamples() {
       {"state.sequences", {{"1", "65536"}, {"0", "65537"}}},
       {"results.ttl_ms", {{"100"}, {"0"}}},
       {"results.bytes", {{"0", "1GiB"}, {"lots"}}},
-      {"policy.default", {{"", "snapkv", "h2o+obc-joint"}, {"snapKV", "pyramid"}}},
+      {"policy.default", {{"", "snapkv", "h2o+obc-joint"}, {}}},
       {"policy.kept_ratio",
        {{"0.001", "0.5", "1", "1.0"}, {"0", "-0.5", "1.01", "nan", "inf", "half", ""}}},
       {"policy.sinks", {{"", "0", "4"}, {"-1", "4.5"}}},
@@ -159,6 +159,11 @@ TEST(ConfigKeys, KeysAreCheckedAgainstEachOther) {
   EXPECT_THAT(refusal({{"listen.uds", "/a/b.sock"}, {"listen.fd_uds", "/a/b.sock"}}),
               HasSubstr("listen.fd_uds"));
   EXPECT_THAT(refusal({{"listen.uds", "/" + std::string(104, 'a')}}), HasSubstr("listen.uds"));
+  EXPECT_EQ(refusal({{"policy.default", "adakv+drop"}}), "accepted");
+  for (const char* name : {"snapKV", "pyramid", "snapkv+", "chat"}) {
+    EXPECT_THAT(refusal({{"policy.default", name}}), HasSubstr("policy.default")) << name;
+    EXPECT_THAT(refusal({{"policy.default", name}}), HasSubstr("expected one of")) << name;
+  }
   EXPECT_THAT(refusal({{"session.max", "10"}, {"session.max_bound", "11"}}),
               HasSubstr("session.max_bound"));
 }

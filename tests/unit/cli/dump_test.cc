@@ -53,6 +53,61 @@ TEST(Dump, OptionalTensorsMayBeMissing) {
   EXPECT_FALSE(dump->cache_layers().front().o.has_value());
 }
 
+TEST(Dump, AnOutputProjectionHasAPartPerQueryHead) {
+  const auto with = [](std::vector<uint64_t> shape) {
+    return [=](CacheDumpContent& content) {
+      content.tensors["layers.7.output_projection"] = {"BF16", shape};
+    };
+  };
+  const auto dump = OpenChanged(with({2000, 24}));  // more rows than there may be heads
+  ASSERT_TRUE(dump.ok()) << dump.status();
+  EXPECT_TRUE(dump->cache_layers().front().output_projection.has_value());
+  ExpectRefused(with({2000, 23}), "layers.7.output_projection", "[2000, 24]");
+  ExpectRefused(with({2000, 4, 6}), "layers.7.output_projection", "2 axes");
+  ExpectRefused(with({65537, 24}), "layers.7.output_projection", "65536");
+}
+
+TEST(Dump, MomentsOfQueriesComeTogether) {
+  const auto with = [](std::vector<uint64_t> mean, std::vector<uint64_t> covariance) {
+    return [=](CacheDumpContent& content) {
+      if (!mean.empty()) content.tensors["layers.7.query_mean"] = {"F32", mean};
+      if (!covariance.empty()) content.tensors["layers.7.query_covariance"] = {"F32", covariance};
+    };
+  };
+  const auto dump = OpenChanged(with({4, 4}, {4, 4, 4}));
+  ASSERT_TRUE(dump.ok()) << dump.status();
+  EXPECT_TRUE(dump->cache_layers().front().query_covariance.has_value());
+  ExpectRefused(with({4, 4}, {}), "layers.7.query_covariance", "together");
+  ExpectRefused(with({}, {4, 4, 4}), "layers.7.query_mean", "together");
+  ExpectRefused(with({4, 5}, {4, 4, 4}), "layers.7.query_mean", "[4, 4]");
+  ExpectRefused(with({4, 4}, {4, 4, 5}), "layers.7.query_covariance", "[4, 4, 4]");
+}
+
+TEST(Dump, RotaryMetadataIsOptionalAndChecked) {
+  const auto with = [](std::map<std::string, std::string> more) {
+    return [=](CacheDumpContent& content) {
+      for (const auto& [key, value] : more) content.metadata[key] = value;
+    };
+  };
+  EXPECT_FALSE(OpenChanged(with({}))->rope().has_value());
+  const auto theta = OpenChanged(with({{"rope_pairing", "half"}, {"rope_theta", "100000"}}));
+  ASSERT_TRUE(theta.ok()) << theta.status();
+  EXPECT_EQ(std::get<client::ThetaSpeeds>(theta->rope()->speeds).theta, 1e5);
+  const auto list =
+      OpenChanged(with({{"rope_pairing", "interleaved"}, {"rope_speeds", "[1, 0.25]"}}));
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_EQ(list->rope()->rotary_dim, 4u);
+  ExpectRefused(with({{"rope_pairing", "both"}}), "metadata rope_pairing", "half or interleaved");
+  for (const char* bad : {"", "1", "-3", "nan", "inf", "x"}) {
+    ExpectRefused(with({{"rope_pairing", "half"}, {"rope_theta", bad}}), "metadata rope_theta",
+                  "above 1");
+  }
+  for (const char* bad : {"7", "[]", "[\"a\"]", "{}"}) {
+    ExpectRefused(with({{"rope_pairing", "half"}, {"rope_speeds", bad}}), "metadata rope_speeds",
+                  "JSON list");
+  }
+}
+
 TEST(Dump, WrongMetadataIsNamed) {
   const auto set = [](const char* key, const char* value) {
     return [=](CacheDumpContent& content) { content.metadata[key] = value; };

@@ -1,4 +1,5 @@
 // Words and tables of info, policies and doctor.
+#include "client/cli/policy_sources.h"
 #include "client/cli/policy_text.h"
 #include "client/cli/stamped_cache.h"
 #include "client/cli/text_table.h"
@@ -20,7 +21,8 @@ TEST(PolicyText, PartsThatAreAbsentSaySo) {
   const std::vector<std::string> cells = PolicyCells(policy);
   ASSERT_EQ(cells.size(), PolicyColumns().size());
   EXPECT_EQ(cells, (std::vector<std::string>{"streaming", "recency", "-", "-", "-",
-                                             "4 first, 1 newest", "uniform", "-"}));
+                                             "4 first, 1 newest", "uniform", "uniform", "-",
+                                             "StreamingLLM, arXiv 2309.17453"}));
   EXPECT_TRUE(PolicyJson(policy)["pool"].is_null());
   EXPECT_EQ(PolicyJson(policy)["protect"]["sinks"], 4);
 }
@@ -33,11 +35,36 @@ TEST(PolicyText, EveryPartHasWords) {
   policy.parts.pool = client::Pool{client::Pool::Kind::kAvg, 5};
   policy.parts.protect = client::Protect{20, 0, 0.5};
   policy.parts.budget.emplace().adaptive_alpha = 0.2;
+  policy.parts.budget->pyramid_beta = 20;
   policy.parts.granularity = client::Granularity::kPerLayer;
-  EXPECT_EQ(
-      PolicyCells(policy),
-      (std::vector<std::string>{"", "obc-joint", "last 64", "pre", "avg 5",
-                                "20 first, newest 0.5 of the budget", "adaptive 0.2", "layer"}));
+  EXPECT_EQ(PolicyCells(policy),
+            (std::vector<std::string>{"", "obc-joint", "last 64", "pre", "avg 5",
+                                      "20 first, newest 0.5 of the budget", "pyramid 20",
+                                      "adaptive 0.2", "layer", "this service's configuration"}));
+}
+
+TEST(PolicyText, ScorersSayTheirNumbers) {
+  client::Policy policy;
+  policy.name = "lagkv";
+  policy.parts.scorer = client::Scorer{.kind = client::Scorer::Kind::kLagKv, .lag = 128};
+  EXPECT_EQ(PolicyCells(policy)[1], "lagkv 128");
+  EXPECT_EQ(PolicyJson(policy)["scorer"], "lagkv");
+  EXPECT_EQ(PolicyJson(policy)["lag"], 128);
+  policy.parts.scorer =
+      client::Scorer{.kind = client::Scorer::Kind::kCritical, .first_stage = 0.5, .epsilon = 1e-4};
+  EXPECT_EQ(PolicyCells(policy)[1], "critical 0.5");
+  EXPECT_EQ(PolicyJson(policy)["epsilon"], 1e-4);
+  policy.parts.scorer =
+      client::Scorer{.kind = client::Scorer::Kind::kExpectedAttention, .future = 512};
+  EXPECT_EQ(PolicyCells(policy)[1], "expected-attention 512");
+  EXPECT_EQ(PolicyJson(policy)["future"], 512);
+}
+
+TEST(PolicySource, VariantsNameBothPapers) {
+  EXPECT_EQ(PolicySource("snapkv+obc-key"),
+            "OBCache, arXiv 2510.07651 over SnapKV, arXiv 2404.14469");
+  EXPECT_EQ(PolicySource("knorm"), "L2 norm of keys, arXiv 2406.11430");
+  EXPECT_EQ(PolicySource("house-blend"), "this service's configuration");
 }
 
 // The doctor's known answer is only as good as its eye for wrong ones.

@@ -75,7 +75,7 @@ TEST(CompressProto, APolicyByNameAloneSendsNoParts) {
 }
 
 TEST(CompressProto, EveryPolicyPartSurvivesTheRoundTrip) {
-  for (int kind = 0; kind <= static_cast<int>(Scorer::Kind::kRandom); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(Scorer::Kind::kExpectedAttention); ++kind) {
     Policy policy;
     policy.parts.scorer = Scorer{static_cast<Scorer::Kind>(kind), 0};
     policy.parts.window = Window{kind % 2 == 0, kind % 2 == 0 ? 0u : 5u};
@@ -84,6 +84,7 @@ TEST(CompressProto, EveryPolicyPartSurvivesTheRoundTrip) {
     policy.parts.protect = Protect{1, 2, 0.25};
     policy.parts.budget.emplace().kept_tokens = 9;
     policy.parts.budget->adaptive_alpha = 0.3;
+    policy.parts.budget->pyramid_beta = 20;
     policy.parts.granularity = Granularity::kPerLayer;
     const PolicyParts back = FromProto(ToProto(policy)).parts;
     EXPECT_EQ(back.scorer->kind, policy.parts.scorer->kind);
@@ -96,8 +97,44 @@ TEST(CompressProto, EveryPolicyPartSurvivesTheRoundTrip) {
     EXPECT_EQ(*back.budget->kept_tokens, 9u);
     EXPECT_FALSE(back.budget->kept_ratio.has_value());
     EXPECT_EQ(*back.budget->adaptive_alpha, 0.3);
+    EXPECT_EQ(back.budget->pyramid_beta, 20u);
     EXPECT_EQ(*back.granularity, Granularity::kPerLayer);
   }
+}
+
+TEST(CompressProto, ScorerNumbersAndExplicitCountsSurviveTheRoundTrip) {
+  Policy policy;
+  policy.parts.scorer = Scorer{.kind = Scorer::Kind::kLagKv, .lag = 128};
+  policy.parts.budget.emplace().explicit_layers = {3, 70000};
+  PolicyParts back = FromProto(ToProto(policy)).parts;
+  EXPECT_EQ(back.scorer->lag, 128u);
+  EXPECT_EQ(back.budget->explicit_layers, (std::vector<uint32_t>{3, 70000}));
+  EXPECT_FALSE(back.budget->kept_tokens.has_value() || back.budget->uniform_layers);
+  policy.parts.scorer =
+      Scorer{.kind = Scorer::Kind::kCritical, .first_stage = 0.5, .epsilon = 1e-4};
+  policy.parts.budget = Budget{};
+  policy.parts.budget->explicit_heads = {1, 2, 3};
+  back = FromProto(ToProto(policy)).parts;
+  EXPECT_EQ(back.scorer->first_stage, 0.5);
+  EXPECT_EQ(back.scorer->epsilon, 1e-4);
+  EXPECT_EQ(back.budget->explicit_heads, (std::vector<uint32_t>{1, 2, 3}));
+  policy.parts.scorer =
+      Scorer{.kind = Scorer::Kind::kExpectedAttention, .epsilon = 1e-2, .future = 512};
+  back = FromProto(ToProto(policy)).parts;
+  EXPECT_EQ(back.scorer->epsilon, 1e-2);
+  EXPECT_EQ(back.scorer->future, 512u);
+}
+
+TEST(CompressProto, TheOutputProjectionGoesBesideAnySource) {
+  CompressRequest request = Request();
+  EXPECT_FALSE(ToProto(request, 0, MemoryIds()).inputs().has_output_projection());
+  request.inputs.output_projection.emplace().rows = 576;
+  EXPECT_EQ(ToProto(request, 0, MemoryIds()).inputs().output_projection().rows(), 576u);
+  EXPECT_FALSE(ToProto(request, 0, MemoryIds()).inputs().has_query_mean());
+  request.inputs.query_mean.emplace().elems = 7;
+  request.inputs.query_covariance.emplace().rows = 8;
+  EXPECT_EQ(ToProto(request, 0, MemoryIds()).inputs().query_mean().elems(), 7u);
+  EXPECT_EQ(ToProto(request, 0, MemoryIds()).inputs().query_covariance().rows(), 8u);
 }
 
 TEST(CompressProto, KeptListsAndTheCutTableComeBack) {

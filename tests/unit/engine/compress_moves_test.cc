@@ -207,6 +207,33 @@ TEST_F(Moves, HeadsOfUnequalLengthMoveByTheirOwnLists) {
   EXPECT_EQ(total, 60u);
 }
 
+TEST_F(Moves, LayersAndHeadsOfUnequalBudgetsMoveByTheirOwnLists) {
+  WorkerCache cache(session_, {.heads = {2, 1, 3}});
+  const auto run = [&](uint64_t id, const Budget& budget, bool copy) {
+    CompressSpec spec = RandomSpec(cache, {cache.Sequence(id, 30, {1, 9, 4, 0, 12, 7, 3, 2})}, 1);
+    spec.policy.budget = budget;
+    spec.sequences[0].destination = {5, 6, 8, 10, 11, 13, 14, 15};
+    copy ? ActCopy(spec, cache.id()) : ActInPlace(spec);
+    const auto before = cache.lent().Copy();
+    const CallResult result = RunCall(world_, session_, spec);
+    ExpectGathered(cache, cache, spec, result, before, before);
+    std::vector<size_t> counts;
+    for (const auto& list : CompressOf(result).sequences[0].triage.kept) {
+      counts.push_back(list.size());
+    }
+    return counts;
+  };
+  using Counts = std::vector<size_t>;
+  uint64_t id = 1;
+  for (const bool copy : {false, true}) {
+    EXPECT_EQ(run(id++, {.explicit_layers = {5, 30, 11}}, copy), (Counts{5, 5, 30, 11, 11, 11}));
+    EXPECT_EQ(run(id++, {.explicit_heads = {1, 9, 30, 4, 5, 22}}, copy),
+              (Counts{1, 9, 30, 4, 5, 22}));
+    EXPECT_EQ(run(id++, {.kept_tokens = 10, .pyramid_beta = 20}, copy),
+              (Counts{19, 19, 10, 1, 1, 1}));
+  }
+}
+
 TEST_F(Moves, OneSetForAllLayersAndSomeLayersOnly) {
   WorkerCache cache(session_, {.heads = {2, 1, 3}});
   CompressSpec spec = RandomSpec(cache, {cache.Sequence(1, 50, ShuffledBlocks(3, 16))}, 20);

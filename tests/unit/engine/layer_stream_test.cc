@@ -24,6 +24,8 @@ void ExpectSame(const TriageResult& a, const TriageResult& b) {
     EXPECT_EQ(a.layers[l].trimmed, b.layers[l].trimmed);
     EXPECT_EQ(a.layers[l].nonfinite_tokens, b.layers[l].nonfinite_tokens);
     EXPECT_EQ(a.layers[l].skipped_rows, b.layers[l].skipped_rows);
+    EXPECT_EQ(a.layers[l].stage1, b.layers[l].stage1);
+    EXPECT_EQ(a.layers[l].stage2, b.layers[l].stage2);
     EXPECT_EQ(a.layers[l].lse_suspect, b.layers[l].lse_suspect);
   }
   ASSERT_EQ(a.quality.size(), b.quality.size());
@@ -103,6 +105,20 @@ class Worker {
     sinks.elem_stride = sinks.row_stride = 0, sinks.head_stride = 4, sinks.layer_stride = 16;
     spec.inputs.sink_logits = sinks;
     spec.measure = {true, true, true};
+    return spec;
+  }
+
+  // CriticalKV over the same queries, its projection behind them.
+  CompressSpec CriticalSpec(ActKind act, const Budget& budget) {
+    CompressSpec spec = AttentionSpec(act, Granularity::kPerHead);
+    spec.policy.score = {
+        .scorer = Scorer::kCritical, .reduce = Reduce::kMean, .epsilon = 1e-3, .first_stage = 0.5};
+    spec.policy.budget = budget;
+    TensorSpec projection = *spec.inputs.q;
+    projection.offset += 8192;
+    projection.rows = 5, projection.elems = 6;
+    projection.head_stride = 24, projection.row_stride = 96, projection.layer_stride = 480;
+    spec.inputs.output_projection = projection;
     return spec;
   }
 
@@ -195,6 +211,45 @@ TEST_P(Layers, EachGivesWhatACallOverItGives) {
   }
   stream.HalfClose();
   EXPECT_EQ(ReasonOf(stream.Ended().status), "ok");
+}
+
+// Counts and tensors of the call are cut layer by layer; a layer's part of a pyramid does not
+// depend on the others.
+TEST(LayersOfUnequalBudgets, GiveWhatOneCallGives) {
+  const Budget budgets[] = {{.explicit_layers = {9, 30, 5}},
+                            {.explicit_heads = {9, 4, 30, 12, 5, 17}},
+                            {.kept_tokens = 10, .pyramid_beta = 20},
+                            {.kept_tokens = 10, .adaptive_alpha = 0.2, .pyramid_beta = 20}};
+  for (const Budget& budget : budgets) {
+    SCOPED_TRACE(&budget - budgets);
+    EngineWorld world({}, nullptr, MakeCpuBackend(2));
+    Worker one(world), many(world);
+    const CallResult whole =
+        RunCall(world, one.session(), one.CriticalSpec(ActKind::kInPlace, budget));
+    ASSERT_EQ(ReasonOf(whole.status), "ok") << whole.status.ToString();
+    EXPECT_GT(CompressOf(whole).sequences[0].triage.layers[0].stage1, 0u);
+    OpenStream stream(world, many.session(), many.CriticalSpec(ActKind::kInPlace, budget));
+    ASSERT_TRUE(stream.Opened()) << stream.Ended().status.ToString();
+    for (const uint32_t layer : {1u, 2u, 0u}) stream.Ready(layer);
+    stream.HalfClose();
+    const CallResult ended = stream.Ended();
+    ASSERT_EQ(ReasonOf(ended.status), "ok") << ended.status.ToString();
+    ExpectSame(CompressOf(ended), CompressOf(whole));
+    EXPECT_EQ(one.cache().lent().Copy() == many.cache().lent().Copy(), true);
+  }
+}
+
+TEST(LayersOfUnequalBudgets, APyramidOverUnequalProtectedSetsIsRefusedAtTheStart) {
+  EngineWorld world({}, nullptr, MakeCpuBackend(2));
+  Worker worker(world);
+  CompressSpec spec =
+      worker.CriticalSpec(ActKind::kInPlace, {.kept_tokens = 10, .pyramid_beta = 20});
+  spec.sequences[1].protect = {Granularity::kPerLayer, {{0}, {5}, {6}}};  // row 0 is a sink already
+  OpenStream stream(world, worker.session(), spec);
+  EXPECT_FALSE(stream.Opened());
+  const absl::Status status = stream.Ended().status;
+  EXPECT_EQ(ReasonOf(status), "policy_invalid");
+  EXPECT_EQ(GetErrorInfo(status)->field, "open.sequences[1].protect");
 }
 
 std::string NameOf(const testing::TestParamInfo<Case>& info) {

@@ -112,7 +112,8 @@ absl::Status PlainBackend::Select(std::span<const SelectRequest> requests,
     SelectResult& result = results.emplace_back();
     std::vector<uint32_t> free_slots;
     for (size_t i = 0; i < request.scores.size(); ++i) {
-      free_slots.push_back(request.budget - static_cast<uint32_t>(request.protect[i].size()));
+      const uint32_t budget = std::min(request.BudgetOf(i), request.rows);
+      free_slots.push_back(budget - static_cast<uint32_t>(request.protect[i].size()));
     }
     std::vector<std::vector<int32_t>> candidates(request.scores.size());
     for (size_t i = 0; i < request.scores.size(); ++i) {

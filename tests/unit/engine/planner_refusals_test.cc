@@ -187,6 +187,83 @@ const Case kCases[] = {
      {},
      9,
      8},
+    // budgets
+    {"counts for another number of layers",
+     [](Scene& s) {
+       s.spec.policy.budget = {.explicit_layers = {1, 2, 3}};
+     },
+     "field_invalid",
+     "policy.parts.budget.explicit_layers.counts_le",
+     {},
+     3,
+     2},
+    {"counts for another number of heads",
+     [](Scene& s) {
+       s.spec.policy.budget = {.explicit_heads = {1, 2}};
+     },
+     "field_invalid",
+     "policy.parts.budget.explicit_heads.counts_le",
+     {},
+     2,
+     4},
+    {"unequal heads where they must be equal",
+     [](Scene& s) {
+       s.spec.policy.budget = {.explicit_heads = {5, 5, 6, 7}};
+       s.spec.lengths = LengthRule::kPerLayer;
+     },
+     "lengths_unequal", "output.lengths", 1},
+    {"more explicit rows than their layer's count",
+     [](Scene& s) {
+       s.spec.policy.budget = {.explicit_layers = {9, 2}};
+       s.spec.sequences[1].protect = {Granularity::kPerSequence, {{0, 1, 2}}};
+     },
+     "budget_too_small",
+     "sequences[1].protect",
+     {},
+     3,
+     2},
+    {"pyramid over protected sets of unequal size",
+     [](Scene& s) {
+       s.spec.policy.budget.pyramid_beta = 20;
+       s.spec.policy.protect.sinks = 2;
+       s.spec.sequences[1].protect = {Granularity::kPerLayer, {{0}, {5}}};
+     },
+     "policy_invalid",
+     "sequences[1].protect",
+     {},
+     3,
+     2},
+    {"output projection for other heads",
+     [](Scene& s) {
+       UseQueries(s);
+       s.spec.policy.score.scorer = Scorer::kCritical;
+       s.spec.inputs.output_projection = QueriesAt(s.cache, s.cache.lent().region_id(), 6);
+       s.spec.inputs.output_projection->heads = 3;
+     },
+     "geometry_invalid", "inputs.output_projection.heads", 0, 3, 4},
+    // https://github.com/NVIDIA/kvpress/issues/213
+    {"output projection for other values",
+     [](Scene& s) {
+       UseQueries(s);
+       s.spec.policy.score.scorer = Scorer::kCritical;
+       s.spec.inputs.output_projection = QueriesAt(s.cache, s.cache.lent().region_id(), 5);
+     },
+     "geometry_invalid", "inputs.output_projection.elems", 0, 5, 6},
+    {"expected attention without rotary data",
+     [](Scene& s) {
+       s.spec.policy.score.scorer = Scorer::kExpectedAttention;
+       s.spec.inputs.query_mean = s.spec.inputs.query_covariance =
+           QueriesAt(s.cache, s.cache.lent().region_id(), 4);
+     },
+     "stage_mismatch", "cache_id", 0},
+    {"output projection outside its region",
+     [](Scene& s) {
+       UseQueries(s);
+       s.spec.policy.score.scorer = Scorer::kCritical;
+       s.spec.inputs.output_projection = QueriesAt(s.cache, s.cache.lent().region_id(), 6);
+       s.spec.inputs.output_projection->offset = s.cache.lent().bytes() - 8;
+     },
+     "range_out_of_region", "inputs.output_projection"},
     // inputs
     {"scorer without queries", [](Scene& s) { s.spec.inputs = {}; }, "policy_invalid", "inputs"},
     {"column sums for a scorer that needs rows",

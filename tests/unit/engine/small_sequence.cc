@@ -35,6 +35,13 @@ TriageLayer& SmallSequence::AddGridLayer(uint64_t seed, uint32_t q_heads, uint32
   layer.input.source = AttentionSource::kQuery;
   layer.input.scale = 1.0f / std::sqrt(static_cast<float>(size));
   layer.input.q = Tensor({q.begin(), q.end()}, q_heads, queries, size);
+  constexpr uint32_t kHidden = 12;
+  const std::vector<float> w = GridValues(seed + 4, size_t{q_heads} * kHidden * size);
+  const std::vector<float> mean = GridValues(seed + 5, size_t{q_heads} * size);
+  layer.input.query_mean = Tensor({mean.begin(), mean.end()}, q_heads, 1, size);
+  layer.input.query_covariance =
+      Tensor(std::vector<double>(size_t{q_heads} * size * size, 0.01), q_heads, size, size);
+  layer.input.output_projection = Tensor({w.begin(), w.end()}, q_heads, kHidden, size);
   return layer;
 }
 

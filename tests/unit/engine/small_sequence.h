@@ -24,7 +24,8 @@ class SmallSequence {
   // float32 tensor of x [heads, rows, elems].
   TensorView Tensor(const std::vector<double>& x, uint32_t heads, uint32_t rows, uint32_t elems);
 
-  // A layer whose numbers come from golden stream `seed`, with `queries` query rows (kQuery).
+  // A layer whose numbers come from golden stream `seed`, with `queries` query rows (kQuery), an
+  // output projection and moments of queries.
   TriageLayer& AddGridLayer(uint64_t seed, uint32_t q_heads, uint32_t heads, uint32_t rows,
                             uint32_t size, uint32_t queries, const CacheLayout& layout = kOneBlock);
   // A layer of zero keys and values whose column sums [heads, rows] are given.

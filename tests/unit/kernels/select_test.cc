@@ -278,6 +278,54 @@ TEST(SelectListsTest, ProtectedRowsStayAndTheBudgetHolds) {
   }
 }
 
+std::vector<SelectResult> Select(const SelectRequest& request) {
+  ThreadTeam team(2);
+  std::vector<SelectResult> results;
+  SelectLists({&request, 1}, team, results);
+  return results;
+}
+
+TEST(SelectListsTest, ListsMayHaveBudgetsOfTheirOwn) {
+  const std::vector<float> up = {1, 2, 3, 4, 5, 6}, down = {6, 5, 4, 3, 2, 1};
+  const std::vector<int32_t> none, two = {2};
+  SelectRequest request{.rows = 6};
+  request.scores = {up, down, up};
+  request.protect = {none, two, none};
+  request.list_budgets = {1, 3, 9};
+  const std::vector<SelectResult> results = Select(request);
+  EXPECT_EQ(results[0].kept[0], (std::vector<int32_t>{5}));
+  EXPECT_EQ(results[0].kept[1], (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(results[0].kept[2], Rows(6));
+}
+
+// Two stages: a = (.5, .2, .15, .1, .05), n = (1, 1, 4, 1, 9), three slots.
+TEST(SelectListsTest, TheSecondStageChoosesAmongTheRest) {
+  const std::vector<float> first = {.5f, .2f, .15f, .1f, .05f};
+  const std::vector<float> second = {.5f, .2f, .6f, .1f, .45f};
+  const std::vector<int32_t> none;
+  SelectRequest request{.rows = 5, .budget = 3};
+  request.scores = {first, first};
+  request.second_scores = {second, second};
+  request.protect = {none, none};
+  const struct {
+    double first_stage;
+    std::vector<int32_t> kept;
+    uint32_t stage1, stage2;
+  } cases[] = {{0.5, {0, 2, 4}, 2, 4},
+               {0.0, {0, 2, 4}, 0, 6},
+               {0.7, {0, 1, 2}, 4, 2},
+               {1.0, {0, 1, 2}, 6, 0},
+               {0.1, {0, 2, 4}, 2, 4}};  // the first stage is never empty
+  for (const auto& c : cases) {
+    request.first_stage = c.first_stage;
+    const std::vector<SelectResult> results = Select(request);
+    EXPECT_EQ(results[0].kept[0], c.kept) << c.first_stage;
+    EXPECT_EQ(results[0].kept[1], c.kept) << c.first_stage;
+    EXPECT_EQ(results[0].stage1, c.stage1) << c.first_stage;
+    EXPECT_EQ(results[0].stage2, c.stage2) << c.first_stage;
+  }
+}
+
 TEST(SelectListsTest, RaisingTheBudgetNeverRemovesARow) {
   std::mt19937 random(3);
   const std::vector<float> scores = RandomScores(random, 80);

@@ -16,6 +16,9 @@ struct Row {
   Protect protect;
   std::optional<double> alpha;
   Granularity granularity;
+  std::optional<uint32_t> beta = {};
+  Reduce reduce = Reduce::kSum;
+  ScoreSpec numbers = {};  // lag, first_stage, epsilon
 };
 
 constexpr Window kAll = {.all = true};
@@ -43,19 +46,67 @@ const Row kRows[] = {
      0.2,
      Granularity::kPerHead},
     {"vatp", Scorer::kVatp, kAll, Pool::kNone, 1, {20, 0, 0.5}, {}, Granularity::kPerHead},
+    {"pyramidkv",
+     Scorer::kAttention,
+     kSixtyFour,
+     Pool::kAvg,
+     5,
+     {0, 64, 0},
+     {},
+     Granularity::kPerHead,
+     20},
+    {"criticalkv",
+     Scorer::kCritical,
+     kSixtyFour,
+     Pool::kAvg,
+     5,
+     {0, 64, 0},
+     {},
+     Granularity::kPerHead,
+     {},
+     Reduce::kMean,
+     {.epsilon = 1e-4, .first_stage = 0.5}},
+    {"keydiff", Scorer::kKeyDiff, {}, Pool::kNone, 1, {0, 0, 0}, {}, Granularity::kPerHead},
+    {"knorm", Scorer::kKeyNorm, {}, Pool::kNone, 1, {0, 0, 0}, {}, Granularity::kPerHead},
+    {"lagkv",
+     Scorer::kLagKv,
+     {},
+     Pool::kNone,
+     1,
+     {4, 1, 0},
+     {},
+     Granularity::kPerHead,
+     {},
+     Reduce::kSum,
+     {.lag = 128}},
+    {"expected-attention",
+     Scorer::kExpectedAttention,
+     {},
+     Pool::kNone,
+     1,
+     {4, 0, 0},
+     {},
+     Granularity::kPerHead,
+     {},
+     Reduce::kMean,
+     {.future = 512}},
 };
 
 void ExpectRow(const PolicySpec& policy, const Row& row) {
-  const bool votes = row.scorer != Scorer::kRecency;
+  const bool votes = UsesQueries(row.scorer);
   EXPECT_EQ(policy.has_window, votes);
-  EXPECT_EQ(policy.has_reduce, votes);
+  EXPECT_EQ(policy.has_reduce, UsesReduce(row.scorer));
   EXPECT_EQ(policy.has_pool, votes);
   EXPECT_EQ(policy.window, row.window);
-  EXPECT_EQ(policy.score.reduce, Reduce::kSum);
+  EXPECT_EQ(policy.score.reduce, row.reduce);
+  EXPECT_EQ(policy.score.lag, row.numbers.lag);
+  EXPECT_EQ(policy.score.future, row.numbers.future);
+  EXPECT_EQ(policy.score.first_stage, row.numbers.first_stage);
+  EXPECT_EQ(policy.score.epsilon, row.numbers.epsilon);
   EXPECT_EQ(policy.score.pool, row.pool);
   EXPECT_EQ(policy.score.pool_kernel, row.kernel);
   EXPECT_EQ(policy.protect, row.protect);
-  EXPECT_EQ(policy.budget, (Budget{.adaptive_alpha = row.alpha}));
+  EXPECT_EQ(policy.budget, (Budget{.adaptive_alpha = row.alpha, .pyramid_beta = row.beta}));
   EXPECT_EQ(policy.granularity, row.granularity);
 }
 
@@ -77,7 +128,8 @@ TEST(NamedPolicies, VariantsReplaceTheScorerAndNothingElse) {
                                                      {"+drop", Scorer::kDrop}};
   for (const Row& row : kRows) {
     const std::string base = row.name;
-    const bool has_variants = base != "streaming" && base != "vatp";
+    const bool has_variants =
+        base == "h2o" || base == "tova" || base == "snapkv" || base == "adakv";
     for (const auto& [suffix, scorer] : variants) {
       SCOPED_TRACE(base + suffix);
       const auto policy = ExpandPolicy(base + suffix);
@@ -91,16 +143,17 @@ TEST(NamedPolicies, VariantsReplaceTheScorerAndNothingElse) {
 }
 
 TEST(NamedPolicies, UnknownNamesGiveNothing) {
-  for (const char* name : {"", "snap", "SnapKV", "snapkv ", "snapkv+", "+drop", "snapkv+drop+drop",
-                           "snapkv+obc", "random", "vatp+drop", "streaming+drop"}) {
+  for (const char* name :
+       {"", "snap", "SnapKV", "snapkv ", "snapkv+", "+drop", "snapkv+drop+drop", "snapkv+obc",
+        "random", "vatp+drop", "streaming+drop", "pyramidkv+drop", "criticalkv+obc-key", "r-kv"}) {
     EXPECT_FALSE(ExpandPolicy(name).has_value()) << name;
   }
 }
 
 TEST(NamedPolicies, ListHoldsEveryNameOnce) {
-  EXPECT_EQ(PolicyNames().size(), 22u);
+  EXPECT_EQ(PolicyNames().size(), 28u);
   EXPECT_EQ(PolicyNames().front(), "streaming");
-  EXPECT_EQ(PolicyNames()[6], "h2o+obc-value");
+  EXPECT_EQ(PolicyNames()[12], "h2o+obc-value");
   EXPECT_EQ(PolicyNames().back(), "adakv+drop");
   std::vector<std::string> names = PolicyNames();
   std::sort(names.begin(), names.end());
@@ -108,11 +161,13 @@ TEST(NamedPolicies, ListHoldsEveryNameOnce) {
   for (const std::string& name : names) EXPECT_TRUE(ExpandPolicy(name).has_value()) << name;
 }
 
-TEST(UsesQueries, AllButRecencyAndRandom) {
-  EXPECT_FALSE(UsesQueries(Scorer::kRecency));
-  EXPECT_FALSE(UsesQueries(Scorer::kRandom));
+TEST(UsesQueries, AllThatVoteByAttention) {
+  for (const Scorer scorer : {Scorer::kKeyNorm, Scorer::kKeyDiff, Scorer::kLagKv,
+                              Scorer::kExpectedAttention, Scorer::kRecency, Scorer::kRandom}) {
+    EXPECT_FALSE(UsesQueries(scorer));
+  }
   for (const Scorer scorer : {Scorer::kAttention, Scorer::kObcValue, Scorer::kObcKey,
-                              Scorer::kObcJoint, Scorer::kDrop, Scorer::kVatp}) {
+                              Scorer::kObcJoint, Scorer::kDrop, Scorer::kVatp, Scorer::kCritical}) {
     EXPECT_TRUE(UsesQueries(scorer));
   }
 }

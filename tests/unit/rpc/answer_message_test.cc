@@ -53,6 +53,8 @@ CompressAnswer TwoLayers() {
                             .kept = 2,
                             .nonfinite_tokens = 4,
                             .skipped_rows = 5,
+                            .stage1 = 6,
+                            .stage2 = 7,
                             .lse_suspect = true}};
   LayerQuality measured;
   measured.has_mass = true;
@@ -95,6 +97,8 @@ TEST(AnswerMessage, CompressNamesListsLayersAndLengths) {
   EXPECT_EQ(result.layers(1).layer(), 5u);
   EXPECT_EQ(result.layers(1).dropped(), 8u);
   EXPECT_EQ(result.layers(1).nonfinite_tokens(), 4u);
+  EXPECT_EQ(result.layers(1).stage1(), 6u);
+  EXPECT_EQ(result.layers(1).stage2(), 7u);
   EXPECT_TRUE(result.layers(1).lse_suspect());
 }
 

@@ -117,6 +117,70 @@ const std::vector<Row>& HeaderAndShapeRows() {
          r.mutable_output()->set_lengths(v1::LENGTH_RULE_ONE);
        },
        kInvalid, Reason::kLengthsUnequal, "output.lengths"},
+      // Kind: one length for all layers. https://github.com/huggingface/transformers/issues/35168
+      {"pyramid, one length", kQ,
+       [](Request& r) {
+         r.mutable_policy()->set_name("pyramidkv");
+         r.mutable_output()->set_lengths(v1::LENGTH_RULE_ONE);
+       },
+       kInvalid, Reason::kLengthsUnequal, "output.lengths"},
+      {"counts per layer, one length", kQ,
+       [](Request& r) {
+         v1::Budget& budget = *Parts(r).mutable_budget();
+         budget.clear_amount();
+         budget.mutable_explicit_layers()->set_counts_le(Int32Bytes({3, 4}));
+         r.mutable_output()->set_lengths(v1::LENGTH_RULE_ONE);
+       },
+       kInvalid, Reason::kLengthsUnequal, "output.lengths"},
+      {"pyramid, unequal explicit rows", kQ,
+       [](Request& r) {
+         r.mutable_policy()->set_name("pyramidkv");
+         Protect(r, v1::GRANULARITY_PER_LAYER, {1, 2}, {0, 3, 4});
+       },
+       kInvalid, Reason::kPolicyInvalid, "sequences[0].protect"},
+      {"no output projection", kQ, [](Request& r) { r.mutable_policy()->set_name("criticalkv"); },
+       kInvalid, Reason::kFieldMissing, "inputs.output_projection"},
+      {"output projection of no type", kQ,
+       [](Request& r) {
+         v1::Tensor& tensor = *r.mutable_inputs()->mutable_output_projection();
+         tensor = PackedTensor(2, 12, 8, 64);
+         tensor.clear_dtype();
+       },
+       kInvalid, Reason::kEnumUnspecified, "inputs.output_projection.dtype"},
+      {"hidden size above the limit", kQ,
+       [](Request& r) {
+         *r.mutable_inputs()->mutable_output_projection() = PackedTensor(2, 65537, 8, 64);
+       },
+       kInvalid, Reason::kTooMany, "inputs.output_projection.rows"},
+      {"no query mean", kKeys,
+       [](Request& r) {
+         r.mutable_policy()->set_name("expected-attention");
+         r.mutable_inputs()->set_softmax_scale(1);
+       },
+       kInvalid, Reason::kFieldMissing, "inputs.query_mean"},
+      {"queries after RoPE for expected attention", kQ,
+       [](Request& r) { r.mutable_policy()->set_name("expected-attention"); }, kInvalid,
+       Reason::kFieldMissing, "inputs.query_mean"},
+      {"queries of some rows for expected attention", kQ,
+       [](Request& r) {
+         r.mutable_policy()->set_name("expected-attention");
+         r.mutable_inputs()->mutable_query()->set_stage(v1::QUERY_STAGE_BEFORE_ROPE);
+       },
+       kInvalid, Reason::kFieldInvalid, "sequences[0].rows_count"},
+      {"a query mean without its covariance", kQ,
+       [](Request& r) { *r.mutable_inputs()->mutable_query_mean() = PackedTensor(2, 1, 8, 64); },
+       kInvalid, Reason::kFieldMissing, "inputs.query_covariance"},
+      {"expected attention without a scale", kKeys,
+       [](Request& r) {
+         r.mutable_policy()->set_name("expected-attention");
+         r.mutable_inputs()->clear_softmax_scale();
+         *r.mutable_inputs()->mutable_query_mean() = PackedTensor(2, 1, 8, 64);
+         *r.mutable_inputs()->mutable_query_covariance() = PackedTensor(2, 64, 8, 64);
+       },
+       kInvalid, Reason::kFieldInvalid, "inputs.softmax_scale"},
+      {"column sums for CriticalKV", kSums,
+       [](Request& r) { r.mutable_policy()->set_name("criticalkv"); }, kInvalid,
+       Reason::kPolicyInvalid, "inputs.column_sums"},
   };
   return *rows;
 }

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "service/validate/policy_parts.h"
 #include "tests/unit/validate/refusal.h"
+#include "tests/unit/validate/valid_messages.h"
 
 namespace kvtriage {
 namespace {
@@ -45,6 +46,153 @@ TEST(ParsePolicy, ANameTakesTheOperatorsRatio) {
   EXPECT_EQ(Parsed(Named("snapkv"), {.kept_ratio = 0.25}).budget, (Budget{.kept_ratio = 0.25}));
   EXPECT_EQ(Parsed(Named("adakv")).budget, (Budget{.kept_ratio = 0.5, .adaptive_alpha = 0.2}));
   EXPECT_EQ(Parsed(Named("snapkv")).name, "snapkv");
+}
+
+v1::Policy WithCounts(const std::string& name, bool per_head, const std::vector<int32_t>& counts) {
+  v1::Policy policy = Named(name);
+  v1::Budget& budget = *policy.mutable_parts()->mutable_budget();
+  (per_head ? budget.mutable_explicit_heads() : budget.mutable_explicit_layers())
+      ->set_counts_le(Int32Bytes(counts));
+  return policy;
+}
+
+TEST(ParsePolicy, ExplicitCountsReplaceTheAmount) {
+  EXPECT_EQ(Parsed(WithCounts("snapkv", false, {5, 9})).budget,
+            (Budget{.explicit_layers = {5, 9}}));
+  EXPECT_EQ(Parsed(WithCounts("pyramidkv", false, {5, 9})).budget,
+            (Budget{.explicit_layers = {5, 9}}));
+  EXPECT_EQ(Parsed(WithCounts("adakv", false, {5})).budget,
+            (Budget{.adaptive_alpha = 0.2, .explicit_layers = {5}}));
+  EXPECT_EQ(Parsed(WithCounts("adakv", true, {5, 1})).budget, (Budget{.explicit_heads = {5, 1}}));
+  v1::Policy both = WithCounts("snapkv", false, {5, 9});
+  both.mutable_parts()->mutable_budget()->set_kept_tokens(5);
+  ExpectRefusal(ParsePolicy(both, {}).status(), kInvalidArgument, ErrorReason::kPolicyInvalid,
+                "policy.parts.budget");
+}
+
+TEST(ParsePolicy, CountsAreInt32sOfAtLeastOne) {
+  for (const bool per_head : {false, true}) {
+    const std::string field = std::string("policy.parts.budget.explicit_") +
+                              (per_head ? "heads" : "layers") + ".counts_le";
+    ExpectRefusal(ParsePolicy(WithCounts("snapkv", per_head, {}), {}).status(), kInvalidArgument,
+                  ErrorReason::kFieldMissing, field);
+    for (const int32_t count : {0, -1}) {
+      ExpectRefusal(ParsePolicy(WithCounts("snapkv", per_head, {3, count}), {}).status(),
+                    kInvalidArgument, ErrorReason::kFieldInvalid, field);
+    }
+    v1::Policy ragged = WithCounts("snapkv", per_head, {3});
+    v1::Budget& budget = *ragged.mutable_parts()->mutable_budget();
+    (per_head ? budget.mutable_explicit_heads() : budget.mutable_explicit_layers())
+        ->set_counts_le("abc");
+    ExpectRefusal(ParsePolicy(ragged, {}).status(), kInvalidArgument, ErrorReason::kFieldInvalid,
+                  field);
+  }
+  ExpectRefusal(ParsePolicy(WithCounts("snapkv", false, std::vector<int32_t>(257, 1)), {}).status(),
+                kInvalidArgument, ErrorReason::kTooMany,
+                "policy.parts.budget.explicit_layers.counts_le");
+}
+
+TEST(ParsePolicy, BudgetsThatCannotGoTogetherAreRefused) {
+  const auto refuse = [](v1::Policy policy, v1::Granularity granularity, const char* field) {
+    policy.mutable_parts()->set_granularity(granularity);
+    ExpectRefusal(ParsePolicy(policy, {}).status(), kInvalidArgument, ErrorReason::kPolicyInvalid,
+                  std::string("policy.parts.budget.") + field);
+  };
+  refuse(Named("pyramidkv"), v1::GRANULARITY_PER_SEQUENCE, "pyramid");
+  refuse(WithCounts("snapkv", false, {3}), v1::GRANULARITY_PER_SEQUENCE, "explicit_layers");
+  refuse(WithCounts("snapkv", true, {3}), v1::GRANULARITY_PER_LAYER, "explicit_heads");
+  refuse(WithCounts("snapkv", true, {3}), v1::GRANULARITY_PER_SEQUENCE, "explicit_heads");
+  refuse(WithCounts("pyramidkv", true, {3}), v1::GRANULARITY_PER_HEAD, "explicit_heads");
+  v1::Policy pyramid_per_layer = Named("pyramidkv");
+  pyramid_per_layer.mutable_parts()->set_granularity(v1::GRANULARITY_PER_LAYER);
+  EXPECT_TRUE(ParsePolicy(pyramid_per_layer, {}).ok());
+}
+
+TEST(ParsePolicy, PyramidsLagsAndStagesStayInTheirRange) {
+  for (const uint32_t beta : {0u, (1u << 20) + 1, ~0u}) {
+    v1::Policy policy = Named("pyramidkv");
+    policy.mutable_parts()->mutable_budget()->mutable_pyramid()->set_beta(beta);
+    ExpectRefusal(ParsePolicy(policy, {}).status(), kInvalidArgument, ErrorReason::kFieldInvalid,
+                  "policy.parts.budget.pyramid.beta");
+  }
+  for (const uint32_t lag : {0u, 65537u, ~0u}) {
+    v1::Policy policy = Named("lagkv");
+    policy.mutable_parts()->mutable_scorer()->mutable_lagkv()->set_lag(lag);
+    ExpectRefusal(ParsePolicy(policy, {}).status(), kInvalidArgument, ErrorReason::kFieldInvalid,
+                  "policy.parts.scorer.lagkv.lag");
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double bad : {-0.1, 1.1, nan, inf}) {
+    v1::Policy policy = Named("criticalkv");
+    policy.mutable_parts()->mutable_scorer()->mutable_critical()->set_first_stage(bad);
+    ExpectRefusal(ParsePolicy(policy, {}).status(), kInvalidArgument, ErrorReason::kFieldInvalid,
+                  "policy.parts.scorer.critical.first_stage");
+  }
+  for (const double bad : {-1e-9, 1e39, nan, inf}) {
+    v1::Policy policy = Named("criticalkv");
+    policy.mutable_parts()->mutable_scorer()->mutable_critical()->set_epsilon(bad);
+    ExpectRefusal(ParsePolicy(policy, {}).status(), kInvalidArgument, ErrorReason::kFieldInvalid,
+                  "policy.parts.scorer.critical.epsilon");
+  }
+}
+
+TEST(ParsePolicy, ExpectedAttentionAveragesAndTakesNoWindow) {
+  EXPECT_TRUE(Parsed(Named("expected-attention")).has_reduce);
+  for (const uint32_t future : {0u, 65537u}) {
+    v1::Policy policy = Named("expected-attention");
+    policy.mutable_parts()->mutable_scorer()->mutable_expected_attention()->set_future(future);
+    ExpectRefusal(ParsePolicy(policy, {}).status(), kInvalidArgument, ErrorReason::kFieldInvalid,
+                  "policy.parts.scorer.expected_attention.future");
+  }
+  v1::Policy sum = Named("expected-attention");
+  sum.mutable_parts()->mutable_reduce()->set_kind(v1::Reduce::KIND_SUM);
+  ExpectRefusal(ParsePolicy(sum, {}).status(), kInvalidArgument, ErrorReason::kPolicyInvalid,
+                "policy.parts.reduce");
+  v1::Policy window = Named("expected-attention");
+  window.mutable_parts()->mutable_window()->set_last(3);
+  ExpectRefusal(ParsePolicy(window, {}).status(), kInvalidArgument, ErrorReason::kPolicyInvalid,
+                "policy.parts.window");
+  v1::Policy pool = Named("expected-attention");
+  pool.mutable_parts()->mutable_pool()->set_kind(v1::Pool::KIND_NONE);
+  ExpectRefusal(ParsePolicy(pool, {}).status(), kInvalidArgument, ErrorReason::kPolicyInvalid,
+                "policy.parts.pool");
+  v1::Policy per_layer = Named("expected-attention");
+  per_layer.mutable_parts()->set_granularity(v1::GRANULARITY_PER_LAYER);
+  EXPECT_TRUE(ParsePolicy(per_layer, {}).ok());
+}
+
+TEST(ParsePolicy, CriticalAveragesAndNeedsASetPerHead) {
+  for (const auto kind : {v1::Reduce::KIND_SUM, v1::Reduce::KIND_MAX, v1::Reduce::KIND_PRE}) {
+    v1::Policy policy = Named("criticalkv");
+    policy.mutable_parts()->mutable_reduce()->set_kind(kind);
+    ExpectRefusal(ParsePolicy(policy, {}).status(), kInvalidArgument, ErrorReason::kPolicyInvalid,
+                  "policy.parts.reduce");
+  }
+  for (const auto granularity : {v1::GRANULARITY_PER_LAYER, v1::GRANULARITY_PER_SEQUENCE}) {
+    v1::Policy policy = Named("criticalkv");
+    policy.mutable_parts()->set_granularity(granularity);
+    ExpectRefusal(ParsePolicy(policy, {}).status(), kInvalidArgument, ErrorReason::kPolicyInvalid,
+                  "policy.parts.granularity");
+  }
+}
+
+TEST(ParsePolicy, TheOperatorsOwnPoliciesAreNamesLikeOurs) {
+  PolicyDefaults defaults{.sinks = 9};
+  PolicySpec own = *ExpandPolicy("snapkv");
+  own.name = "chat";
+  own.protect.sinks = 2;
+  own.budget.adaptive_alpha = 0.5;
+  defaults.defined = {own};
+  const PolicySpec parsed = Parsed(Named("chat"), defaults);
+  EXPECT_EQ(parsed.name, "chat");
+  EXPECT_EQ(parsed.protect.sinks, 2u);  // the operator's own say theirs
+  EXPECT_EQ(parsed.budget, (Budget{.kept_ratio = 0.5, .adaptive_alpha = 0.5}));
+  EXPECT_EQ(KnownPolicies(defaults).back().name(), "chat");
+  const absl::Status status = ParsePolicy(Named("chats"), defaults).status();
+  EXPECT_NE(std::string(status.message()).find(" chat"), std::string::npos);
+  ExpectRefusal(ParsePolicy(Named("chat"), {}).status(), kInvalidArgument,
+                ErrorReason::kPolicyUnknown, "policy.name");
 }
 
 TEST(ParsePolicy, BudgetChoicesAreLaidOverOneByOne) {
@@ -242,6 +390,8 @@ TEST(PolicyEcho, ExpandingAnEchoGivesTheEcho) {
     ExpectEchoIsStable(Named(name), defaults);
   }
   ExpectEchoIsStable(HandMade(), defaults);
+  ExpectEchoIsStable(WithCounts("snapkv", false, {5, 90'000}), defaults);
+  ExpectEchoIsStable(WithCounts("criticalkv", true, {1, 2, 3}), defaults);
   v1::Policy random;
   random.mutable_parts()->mutable_scorer()->mutable_random()->set_random_key(~uint64_t{0});
   random.mutable_parts()->mutable_protect()->set_recent_share(1.0 / 3);

@@ -254,6 +254,8 @@ TEST(RegisterRefusals, Layers) {
        kInvalid, Reason::kTooMany, "caches[0].spec.layers"},
       {"no number of layers", [](Request& r) { Cache(r).clear_num_layers(); }, kInvalid,
        Reason::kFieldMissing, "caches[0].spec.num_layers"},
+      {"more layers than a model has", [](Request& r) { Cache(r).set_num_layers(4097); }, kInvalid,
+       Reason::kTooMany, "caches[0].spec.num_layers"},
       // Kind: division by layers minus one. https://github.com/NVIDIA/kvpress/pull/266
       {"layer past the model", [](Request& r) { Layer(r).set_layer_index(4); }, kInvalid,
        Reason::kFieldInvalid, "caches[0].spec.layers[1].layer_index"},

@@ -74,11 +74,17 @@ struct ColumnSums {  // one row per sequence; elem axis: cached row
 
 struct ScoreInputs {
   std::variant<KeysOnly, QueryWindow, QueryOutput, ReadyAttention, ColumnSums> source;
-  double softmax_scale = 0;  // required with Q
+  double softmax_scale = 0;  // required with Q and by expected-attention
   double logit_softcap = 0;  // c of a model that caps logits as c * tanh(z / c); 0: off
   // One number per layer of the call and query head: [layers, 1, heads, 1]. Learned sinks join the
   // softmax of Q alone; slopes are required with Q on ALiBi layers.
   std::optional<TensorSpec> sink_logits, alibi_slopes;
+  // W_O: layer, row = hidden, head = query head, elem = dv. Lent once, named by every call whose
+  // policy may read it (criticalkv).
+  std::optional<TensorSpec> output_projection;
+  // Mean (layer, one row, query head, dk) and covariance (layer, dk rows, query head, dk) of the
+  // queries before RoPE, together or not at all: expected-attention.
+  std::optional<TensorSpec> query_mean, query_covariance;
 };
 
 struct SelectOnly {};
@@ -126,6 +132,7 @@ struct LayerOutcome {
   uint32_t trimmed = 0;  // protected rows that did not fit the budget
   uint32_t nonfinite_tokens = 0;
   uint32_t skipped_rows = 0;
+  uint32_t stage1 = 0, stage2 = 0;  // rows that criticalkv's stages chose, over the KV heads
   bool lse_suspect = false;
 };
 

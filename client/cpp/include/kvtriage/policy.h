@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kvtriage::client {
 
@@ -19,9 +20,18 @@ struct Scorer {
     kVatp,
     kRecency,
     kRandom,
+    kCritical,  // reads ScoreInputs::output_projection
+    kKeyNorm,
+    kKeyDiff,
+    kLagKv,
+    kExpectedAttention,  // reads ScoreInputs::query_mean and query_covariance
   };
   Kind kind = Kind::kAttention;
   uint64_t random_key = 0;  // kRandom only
+  uint32_t lag = 0;         // kLagKv only
+  double first_stage = 0;   // kCritical only: share of the free slots that attention alone fills
+  double epsilon = 0;       // kCritical and kExpectedAttention
+  uint32_t future = 0;      // kExpectedAttention only: positions whose queries are expected
 };
 
 struct Window {
@@ -44,13 +54,17 @@ struct Protect {
 };
 
 struct Budget {
-  // One of the two amounts.
+  // One of the two amounts; none with explicit counts.
   std::optional<uint32_t> kept_tokens;
   std::optional<double> kept_ratio;  // the share KEPT
-  bool uniform_layers = false;  // said explicitly; absent means the name's choice, else uniform
-  // One of the two; neither: the name's choice, else uniform.
+  // One of the three; none: the name's choice, else uniform.
+  bool uniform_layers = false;
+  std::optional<uint32_t> pyramid_beta;   // PyramidKV
+  std::vector<uint32_t> explicit_layers;  // kept rows, one count per layer of the call
+  // One of the three; none: the name's choice, else uniform.
   bool uniform_heads = false;
   std::optional<double> adaptive_alpha;  // AdaKV
+  std::vector<uint32_t> explicit_heads;  // one count per (layer of the call, KV head)
 };
 
 enum class Granularity { kUnspecified = 0, kPerHead = 1, kPerLayer = 2, kPerSequence = 3 };

@@ -71,6 +71,12 @@ struct AttentionInput {
   // Number of cached rows that each of the tensors' rows may see; empty = N - rows + i + 1. With
   // limits the rows may be queries whose own row is not in the cache.
   std::span<const int32_t> row_limits;
+  // W_O as [hidden, Hq, dv], beside any source: the attention block's output is W_O times the
+  // heads' outputs. For the one scorer that weighs V by it.
+  TensorView output_projection;
+  // Mean and covariance of each head's queries before RoPE, [1, Hq, dk] and [dk, Hq, dk], beside
+  // any source: for the scorer that expects what comes.
+  TensorView query_mean, query_covariance;
 };
 
 // K and V of one layer and the rows of one sequence in it.

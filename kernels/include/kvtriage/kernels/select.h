@@ -34,11 +34,24 @@ struct SelectRequest {
   std::vector<std::span<const float>> scores;     // one [N] per list
   std::vector<std::span<const int32_t>> protect;  // one ascending set per list, size <= b
   std::optional<double> adaptive_alpha;  // shares heads*b over the lists; all protect equal
+  // One b per list, where lists have budgets of their own; empty: `budget` holds for all. Not
+  // together with adaptive_alpha.
+  std::vector<uint32_t> list_budgets;
+  // Two stages (CriticalKV): of a list's k free slots, min(k, max(1, floor(k * first_stage))) (none
+  // when first_stage = 0) go to the best by `scores`, the others to the best of the rest by
+  // `second_scores`, one [N] per list. Empty: one stage.
+  std::vector<std::span<const float>> second_scores;
+  double first_stage = 0;  // 0..1
+
+  uint32_t BudgetOf(size_t list) const {
+    return list_budgets.empty() ? budget : list_budgets[list];
+  }
 };
 
-// Kept rows per list: protect and the best others, ascending. b >= N keeps all.
+// Kept rows per list: protect and the best others, ascending. b >= N keeps all of a list.
 struct SelectResult {
   std::vector<std::vector<int32_t>> kept;
+  uint32_t stage1 = 0, stage2 = 0;  // rows that the two stages chose, over all lists
 };
 
 // out[p] = sum over `rows` in order, in float32; NaN in any row gives NaN. The sum over heads

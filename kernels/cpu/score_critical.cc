@@ -1,0 +1,54 @@
+#include "kernels/cpu/score_critical.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/core/checked_math.h"
+#include "kernels/core/error.h"
+#include "kernels/core/status_macros.h"
+#include "kernels/cpu/projected_norms.h"
+#include "kernels/cpu/score_queries.h"
+#include "kernels/cpu/score_window.h"
+
+namespace kvtriage {
+namespace {
+
+// Values of so many rows are unpacked once for all of W_O.
+constexpr uint64_t kRangeTokens = 1024;
+
+// n of every row, [heads, N].
+void ProjectValues(const ScoreRequest& request, ThreadTeam& team, std::vector<float>& norms) {
+  const uint64_t tokens = request.layer.sequence.rows, heads = request.layer.k.layout.heads;
+  const uint64_t ranges = CeilDiv(tokens, kRangeTokens);
+  norms.resize(heads * tokens);
+  std::vector<ProjectScratch> scratch(static_cast<size_t>(team.threads()));
+  team.Run(heads * ranges, [&](size_t item, int worker) {
+    const auto head = static_cast<uint32_t>(item / ranges);
+    const uint64_t begin = item % ranges * kRangeTokens;
+    const uint64_t end = std::min(tokens, begin + kRangeTokens);
+    ProjectedNorms(request.layer, request.input.output_projection, head, begin, end,
+                   scratch[static_cast<size_t>(worker)], norms.data() + head * tokens + begin);
+  });
+}
+
+}  // namespace
+
+absl::Status ScoreCritical(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
+  if (!request.input.output_projection) {
+    return Error(ErrorReason::kFieldMissing, "inputs.output_projection", "the scorer reads it");
+  }
+  KVTRIAGE_RETURN_IF_ERROR(ScoreQueries(request, team, result));
+  const auto rows = static_cast<float>(std::max<size_t>(1, WindowOf(request).rows));
+  for (float& score : result.scores) score /= rows;
+  ProjectValues(request, team, result.second_scores);
+  return absl::OkStatus();
+}
+
+void FinishCritical(const ScoreSpec& spec, ScoreResult& result) {
+  const auto epsilon = static_cast<float>(spec.epsilon);
+  for (size_t i = 0; i < result.scores.size(); ++i) {
+    result.second_scores[i] *= result.scores[i] + epsilon;
+  }
+}
+
+}  // namespace kvtriage
