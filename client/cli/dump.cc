@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -143,6 +144,9 @@ absl::StatusOr<Dump> Dump::Open(const std::string& path) {
     } else {
       KVTRIAGE_ASSIGN_OR_RETURN(BlendLayer read, dump.ReadBlendLayer(layer));
       bytes += read.fresh_v.entry.bytes + read.reused_v.entry.bytes;
+      for (const auto* keys : {&read.fresh_k, &read.reused_k}) {
+        if (*keys) bytes += (*keys)->entry.bytes;
+      }
       dump.blend_layers_.push_back(std::move(read));
     }
     if (bytes > kMaxDumpBytes) {
@@ -194,6 +198,37 @@ absl::Status Dump::ReadMetadata(std::vector<uint32_t>& layers) {
     if (!seen.insert(layers.back()).second) return BadKey(file_, "dumped_layers", kList);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<DumpRope> Dump::Rope() const {
+  const auto get = [&](const char* key) {
+    const auto found = file_.metadata().find(key);
+    return found == file_.metadata().end() ? std::string() : found->second;
+  };
+  DumpRope rope;
+  if (!absl::SimpleAtod(get("rope_theta"), &rope.theta) || !std::isfinite(rope.theta) ||
+      rope.theta <= 1) {
+    return BadKey(file_, "rope_theta", "a number above 1, to rotate keys");
+  }
+  const std::string pairing = get("rope_pairing");
+  if (pairing == "half") rope.pairing = client::RopePairing::kHalf;
+  if (pairing == "interleaved") rope.pairing = client::RopePairing::kInterleaved;
+  if (rope.pairing == client::RopePairing::kUnspecified) {
+    return BadKey(file_, "rope_pairing", "half or interleaved, to rotate keys");
+  }
+  return rope;
+}
+
+absl::StatusOr<std::vector<int32_t>> Dump::OldPositions(uint64_t rows) const {
+  const TensorEntry* const entry = file_.Find("old_positions");
+  if (entry == nullptr || entry->dtype != "I32" || entry->shape != std::vector<uint64_t>{rows}) {
+    return absl::InvalidArgumentError(absl::StrCat(file_.path(),
+                                                   ": tensor old_positions: expected I32 [", rows,
+                                                   "], where the reused keys are rotated"));
+  }
+  std::vector<int32_t> positions(rows);
+  KVTRIAGE_RETURN_IF_ERROR(file_.Read(*entry, std::as_writable_bytes(std::span(positions))));
+  return positions;
 }
 
 absl::StatusOr<CacheLayer> Dump::ReadCacheLayer(uint32_t layer) const {
@@ -259,6 +294,20 @@ absl::StatusOr<BlendLayer> Dump::ReadBlendLayer(uint32_t layer) const {
     return tensors.Wrong(
         "reused_v",
         absl::StrCat(out.reused_v.rows(), " rows, but fresh_v has only ", out.fresh_v.rows()));
+  }
+  KVTRIAGE_ASSIGN_OR_RETURN(out.fresh_k, tensors.Optional("fresh_k", 3));
+  KVTRIAGE_ASSIGN_OR_RETURN(out.reused_k, tensors.Optional("reused_k", 3));
+  const uint64_t heads = out.fresh_v.heads();
+  if (out.fresh_k) {
+    KVTRIAGE_RETURN_IF_ERROR(CheckHeadSize(tensors, "fresh_k", *out.fresh_k));
+    KVTRIAGE_RETURN_IF_ERROR(
+        tensors.Expect("fresh_k", *out.fresh_k, {heads, out.fresh_v.rows(), out.fresh_k->elems()}));
+  }
+  if (out.reused_k) {
+    const uint64_t elems = out.fresh_k ? out.fresh_k->elems() : out.reused_k->elems();
+    KVTRIAGE_RETURN_IF_ERROR(CheckHeadSize(tensors, "reused_k", *out.reused_k));
+    KVTRIAGE_RETURN_IF_ERROR(
+        tensors.Expect("reused_k", *out.reused_k, {heads, out.reused_v.rows(), elems}));
   }
   return out;
 }

@@ -45,6 +45,14 @@ struct BlendLayer {
   uint32_t layer = 0;
   DumpTensor fresh_v;   // [Hk, N, dv]
   DumpTensor reused_v;  // [Hk, M, dv], M <= N: rows 0 .. M-1
+  // [Hk, N, dk] and [Hk, M, dk], after RoPE; reused keys stand at their old positions.
+  std::optional<DumpTensor> fresh_k, reused_k;
+};
+
+// How the model rotates keys: all channels of a head, plain theta.
+struct DumpRope {
+  double theta = 0;
+  client::RopePairing pairing = client::RopePairing::kUnspecified;
 };
 
 class Dump {
@@ -62,6 +70,10 @@ class Dump {
   const SafetensorsFile& file() const { return file_; }
   const std::vector<CacheLayer>& cache_layers() const { return cache_layers_; }
   const std::vector<BlendLayer>& blend_layers() const { return blend_layers_; }
+  // From the metadata rope_theta and rope_pairing; naming the one that is missing.
+  absl::StatusOr<DumpRope> Rope() const;
+  // Of the reused rows 0 .. rows-1: the tensor old_positions.
+  absl::StatusOr<std::vector<int32_t>> OldPositions(uint64_t rows) const;
 
  private:
   explicit Dump(SafetensorsFile file) : file_(std::move(file)) {}

@@ -2,6 +2,7 @@
 
 #include <iostream>
 #include <optional>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,14 +22,18 @@ constexpr FlagSpec kFlags[] = {
     {"--dump", "FILE", "blend dump, .safetensors (required)"},
     {"--layer", "L", "the model's layer number, one of the dump's (required)"},
     {"--ratio", "R", "share of the reused rows to recompute, 0..1 (required)"},
-    {"--metric", "v|relative",
-     "squared difference of V, or the same relative to the old V (required)"},
+    {"--metric", "v|k|relative",
+     "squared difference of V, of K at the same positions (it is re-rotated first), or of V "
+     "relative "
+     "to the old V (required)"},
     {"--prefix", "N", "first rows that are an exact prefix hit (default 0)"},
     {"--json", "", "print JSON"},
     {"--endpoint", "PATH", "the service's socket; else the default one, else a private service"},
     {"--help", "", "this text"},
 };
 constexpr uint64_t kStripCells = 64;
+// How much of the divergence a few rows carry, whatever ratio was asked for.
+constexpr double kCarriedRatios[] = {0.05, 0.10, 0.15, 0.20};
 
 struct Options {
   std::string dump;
@@ -42,11 +47,8 @@ struct Options {
 absl::StatusOr<client::DivergenceMetric> ParseMetric(const std::string& text) {
   if (text == "v") return client::DivergenceMetric::kVL2;
   if (text == "relative") return client::DivergenceMetric::kVRelative;
-  if (text == "k") {
-    return absl::UnimplementedError(
-        "--metric: k needs keys at the new positions, which can't be re-rotated yet; use v");
-  }
-  return absl::InvalidArgumentError("--metric: must be v or relative");
+  if (text == "k") return client::DivergenceMetric::kKL2;
+  return absl::InvalidArgumentError("--metric: must be v, k or relative");
 }
 
 absl::StatusOr<Options> ParseOptions(const Flags& flags) {
@@ -74,13 +76,31 @@ absl::StatusOr<Options> ParseOptions(const Flags& flags) {
   return options;
 }
 
-void Print(const HkvdRun& run, double ratio) {
+struct Carried {
+  double ratio = 0, divergence_share = 0;
+};
+
+void Print(const HkvdRun& run, const std::vector<Carried>& carried,
+           const std::optional<KeyDifference>& keys, double ratio) {
+  if (keys) {
+    std::cout << absl::StrFormat(
+        "layer %u: reused keys differ from fresh ones by %.4f as stored, %.4f re-rotated\n",
+        run.layer, keys->stored, keys->rerotated);
+  }
   std::cout << absl::StrFormat(
       "layer %u: %d of %d rows to recompute (%d must, %d HKVD at %g %%), which carry %.1f %% of "
       "the divergence\n",
       run.layer, run.all.size(), run.rows, run.must.size(), run.hkvd.size(), ratio * 100,
       run.divergence_share * 100);
   std::cout << "  |" << StripText(KeptShares(run.all, run.rows, kStripCells)) << "|\n";
+  std::cout << "  carried by the rows that diverge most:";
+  const char* comma = "";
+  for (const Carried& entry : carried) {
+    std::cout << absl::StrFormat("%s %.1f %% by %g %%", comma, entry.divergence_share * 100,
+                                 entry.ratio * 100);
+    comma = ",";
+  }
+  std::cout << "\n";
 }
 
 absl::Status Run(const Options& options) {
@@ -103,19 +123,34 @@ absl::Status Run(const Options& options) {
                                                    layer->reused_v.rows(), " rows"));
   }
   KVTRIAGE_ASSIGN_OR_RETURN(Connection connection, Connect(options.endpoint));
-  KVTRIAGE_ASSIGN_OR_RETURN(const LentBlendLayer lent,
-                            LentBlendLayer::Lend(*connection.session, dump, *layer));
-  KVTRIAGE_ASSIGN_OR_RETURN(const HkvdRun run, lent.Select(*connection.session, options.metric,
-                                                           options.ratio, options.prefix));
+  KVTRIAGE_ASSIGN_OR_RETURN(
+      const LentBlendLayer lent,
+      LentBlendLayer::Lend(*connection.session, dump, *layer, options.metric));
+  KVTRIAGE_ASSIGN_OR_RETURN(const HkvdRun run,
+                            lent.Select(*connection.session, options.ratio, options.prefix));
+  std::vector<Carried> carried;
+  for (const double ratio : kCarriedRatios) {
+    KVTRIAGE_ASSIGN_OR_RETURN(const HkvdRun some,
+                              lent.Select(*connection.session, ratio, options.prefix));
+    carried.push_back({ratio, some.divergence_share});
+  }
   if (options.json) {
-    const nlohmann::ordered_json json = {{"layer", run.layer},
-                                         {"must", run.must},
-                                         {"hkvd", run.hkvd},
-                                         {"rows", run.all},
-                                         {"divergence_share", run.divergence_share}};
+    nlohmann::ordered_json json = {{"layer", run.layer},
+                                   {"must", run.must},
+                                   {"hkvd", run.hkvd},
+                                   {"rows", run.all},
+                                   {"divergence_share", run.divergence_share},
+                                   {"carried", nlohmann::ordered_json::array()}};
+    for (const Carried& entry : carried) {
+      json["carried"].push_back(
+          {{"ratio", entry.ratio}, {"divergence_share", entry.divergence_share}});
+    }
+    if (const auto& keys = lent.key_difference()) {
+      json["key_difference"] = {{"stored", keys->stored}, {"rerotated", keys->rerotated}};
+    }
     std::cout << json.dump() << "\n";
   } else {
-    Print(run, options.ratio);
+    Print(run, carried, lent.key_difference(), options.ratio);
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #define KVTRIAGE_CLIENT_CLI_HKVD_RUN_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,23 +20,38 @@ struct HkvdRun {
   double divergence_share = 0;           // sum over hkvd / sum over all reused rows
 };
 
-// Lends fresh_v and reused_v of one layer, for reading.
+// |reused - fresh| / |fresh| over the keys of all reused rows.
+struct KeyDifference {
+  double stored = 0, rerotated = 0;
+};
+
+// Lends what one metric compares of one layer. Keys are re-rotated to their rows first, in the lent
+// copy: rows 0, 1, 2, ... are their new positions.
 class LentBlendLayer {
  public:
   static absl::StatusOr<LentBlendLayer> Lend(client::Session& session, const Dump& dump,
-                                             const BlendLayer& layer);
+                                             const BlendLayer& layer,
+                                             client::DivergenceMetric metric);
 
-  // The first `prefix` rows are an exact hit; the suffix is the rows that reused_v lacks.
-  absl::StatusOr<HkvdRun> Select(client::Session& session, client::DivergenceMetric metric,
-                                 double ratio, uint32_t prefix) const;
+  // The first `prefix` rows are an exact hit; the suffix is the rows that the reused tensor lacks.
+  absl::StatusOr<HkvdRun> Select(client::Session& session, double ratio, uint32_t prefix) const;
+
+  // Of the keys' metric only.
+  const std::optional<KeyDifference>& key_difference() const { return key_difference_; }
 
  private:
-  LentBlendLayer(client::HostMemory memory, BlendLayer layer)
-      : memory_(std::move(memory)), layer_(std::move(layer)) {}
+  LentBlendLayer(client::HostMemory memory, uint32_t layer, client::DivergenceMetric metric)
+      : memory_(std::move(memory)), layer_(layer), metric_(metric) {}
+  absl::Status Rerotate(client::Session& session, const Dump& dump, client::Cache cache,
+                        uint64_t reused_at, const BlendLayer& layer);
 
   client::HostMemory memory_;
-  BlendLayer layer_;
-  client::TensorSpec fresh_, reused_;
+  uint32_t layer_ = 0;
+  client::DivergenceMetric metric_;
+  client::TensorSpec fresh_;
+  client::RowSource reused_;
+  uint32_t reused_rows_ = 0;
+  std::optional<KeyDifference> key_difference_;
 };
 
 }  // namespace kvtriage::cli

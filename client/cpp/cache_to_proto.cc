@@ -12,6 +12,7 @@ static_assert(static_cast<int>(DType::kBF16) == v1::DTYPE_BF16);
 static_assert(static_cast<int>(DType::kF8E4M3) == v1::DTYPE_FP8_E4M3);
 static_assert(static_cast<int>(DType::kF8E5M2) == v1::DTYPE_FP8_E5M2);
 static_assert(static_cast<int>(RopePairing::kHalf) == v1::ROPE_PAIRING_HALF);
+static_assert(static_cast<int>(OtherScaling::Kind::kUnknown) == v1::RopeSpec::UNKNOWN);
 static_assert(static_cast<int>(RopePairing::kInterleaved) == v1::ROPE_PAIRING_INTERLEAVED);
 static_assert(static_cast<int>(LayerKind::kFull) == v1::LAYER_KIND_FULL);
 static_assert(static_cast<int>(LayerKind::kMla) == v1::LAYER_KIND_MLA);
@@ -57,6 +58,8 @@ v1::RopeSpec::ThetaSpeeds ToProto(const ThetaSpeeds& speeds) {
     out.mutable_yarn()->set_beta_fast(yarn->beta_fast);
     out.mutable_yarn()->set_beta_slow(yarn->beta_slow);
     out.mutable_yarn()->set_original_length(yarn->original_length);
+  } else if (const auto* const other = std::get_if<OtherScaling>(&speeds.scaling)) {
+    out.set_other(static_cast<v1::RopeSpec::OtherScaling>(other->kind));
   }
   return out;
 }

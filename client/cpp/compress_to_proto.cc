@@ -88,6 +88,10 @@ v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot
         ToProto(*request.inputs.query_covariance, ids);
   }
   SetAct(out.mutable_act(), request.act, ledger_slot, ids);
+  if (request.renumber.has_value()) {
+    out.mutable_act()->mutable_renumber()->set_angles(
+        static_cast<v1::AngleMode>(*request.renumber));
+  }
   out.mutable_output()->set_format(v1::KEPT_FORMAT_INDICES);
   out.mutable_output()->set_lengths(static_cast<v1::LengthRule>(request.lengths));
   out.mutable_measure()->set_retained_mass(request.measure.retained_mass);

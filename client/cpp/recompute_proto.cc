@@ -12,6 +12,7 @@ namespace kvtriage::client {
 namespace {
 
 static_assert(static_cast<int>(DivergenceMetric::kVL2) == v1::DIVERGENCE_METRIC_V_L2);
+static_assert(static_cast<int>(DivergenceMetric::kKL2) == v1::DIVERGENCE_METRIC_K_L2);
 static_assert(static_cast<int>(DivergenceMetric::kVRelative) == v1::DIVERGENCE_METRIC_V_RELATIVE);
 
 v1::RowSource ToProto(const RowSource& source, const MemoryIds& ids) {
@@ -25,7 +26,7 @@ v1::RowSource ToProto(const RowSource& source, const MemoryIds& ids) {
   v1::RowSource::PagedRows* const to = out.mutable_paged();
   to->set_cache_id(ids.IdOf(paged.cache));
   to->set_layer(paged.layer);
-  to->set_values(true);
+  to->set_values(paged.values);
   to->mutable_table()->set_inline_le(ToBytes(paged.table));
   to->set_first_slot(paged.first_slot);
   return out;
@@ -46,8 +47,24 @@ v1::SelectRecomputeRequest ToProto(const RecomputeRequest& request, const Memory
   out.set_metric(static_cast<v1::DivergenceMetric>(request.metric));
   if (request.ratio.has_value()) out.set_ratio(*request.ratio);
   if (request.threshold.has_value()) out.set_threshold(*request.threshold);
+  if (request.previous.has_value()) {
+    out.mutable_previous()->set_hkvd_le(ToBytes(request.previous->hkvd));
+    out.mutable_previous()->set_base(request.previous->base);
+  }
   *out.mutable_positions() = ToProto(request.positions);
+  if (request.gather.has_value()) {
+    *out.mutable_gather()->mutable_from() = ToProto(request.gather->from, ids);
+    *out.mutable_gather()->mutable_to() = ToProto(request.gather->to, ids);
+  }
   return out;
+}
+
+std::vector<int32_t> RecomputeResult::hkvd_rows() const {
+  std::vector<int32_t> chosen;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!is_must[i]) chosen.push_back(rows[i]);
+  }
+  return chosen;
 }
 
 absl::StatusOr<RecomputeResult> FromProto(const v1::SelectRecomputeResponse& response) {

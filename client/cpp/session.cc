@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "client/cpp/blend_call.h"
 #include "client/cpp/compress_call.h"
 #include "client/cpp/idempotency_key.h"
 #include "client/cpp/keeper.h"
@@ -46,6 +47,18 @@ class Session::Impl {
                         "this session belongs to the parent process");
     }
     return keeper.Current();
+  }
+
+  // RunRerotate or RunFuse over the current link.
+  template <typename Request, typename Run>
+  RowsOutcome WriteRows(Run run, const Request& request, const CallOptions& call) {
+    const absl::StatusOr<std::shared_ptr<Link>> link = Current();
+    if (!link.ok()) return {Outcome::kUnavailable, link.status()};
+    const CacheSpec cache = keeper.book().SpecOf(request.cache).value_or(CacheSpec());
+    const absl::Duration settle = absl::Milliseconds(static_cast<int64_t>(options.settle_ms));
+    RowsOutcome outcome = run(**link, cache, request, call, settle);
+    if (outcome.quarantine != 0) outcome.quarantine = keeper.Quarantine(*link);
+    return outcome;
   }
 
   const pid_t pid = getpid();
@@ -192,6 +205,14 @@ absl::StatusOr<RecomputeResult> Session::SelectRecompute(const RecomputeRequest&
     return link->transport().Call(message, &response, deadline);
   }));
   return FromProto(response);
+}
+
+RowsOutcome Session::Rerotate(const RerotateRequest& request, const CallOptions& options) {
+  return impl_->WriteRows(RunRerotate, request, options);
+}
+
+RowsOutcome Session::Fuse(const FuseRequest& request, const CallOptions& options) {
+  return impl_->WriteRows(RunFuse, request, options);
 }
 
 absl::StatusOr<Released> Session::ReleaseSequences(const std::vector<uint64_t>& sequence_ids,

@@ -132,6 +132,18 @@ absl::Status Transport::Call(const v1::SelectRecomputeRequest& in, v1::SelectRec
   return Run(&Stub::SelectRecompute, Stub(channel_->channel), token_, in, out, deadline);
 }
 
+absl::Status Transport::Call(const v1::RerotateRequest& in, v1::RerotateResponse* out,
+                             absl::Time deadline) {
+  using Stub = v1::BlendService::Stub;
+  return Run(&Stub::Rerotate, Stub(channel_->channel), token_, in, out, deadline);
+}
+
+absl::Status Transport::Call(const v1::FuseRequest& in, v1::FuseResponse* out,
+                             absl::Time deadline) {
+  using Stub = v1::BlendService::Stub;
+  return Run(&Stub::Fuse, Stub(channel_->channel), token_, in, out, deadline);
+}
+
 absl::Status Transport::Call(const v1::ProbeMemoryRequest& in, v1::ProbeMemoryResponse* out,
                              absl::Time deadline) {
   using Stub = v1::AdminService::Stub;

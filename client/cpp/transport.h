@@ -54,6 +54,8 @@ class Transport {
                     absl::Time deadline);
   absl::Status Call(const v1::SelectRecomputeRequest& in, v1::SelectRecomputeResponse* out,
                     absl::Time deadline);
+  absl::Status Call(const v1::RerotateRequest& in, v1::RerotateResponse* out, absl::Time deadline);
+  absl::Status Call(const v1::FuseRequest& in, v1::FuseResponse* out, absl::Time deadline);
   absl::Status Call(const v1::ProbeMemoryRequest& in, v1::ProbeMemoryResponse* out,
                     absl::Time deadline);
 

@@ -30,10 +30,10 @@ echo "A prompt of 827 tokens in SmolLM2-135M's KV cache (4 of 30 layers), lent t
 echo
 run compress --dump $data/cache.safetensors --policy snapkv+obc-joint --keep 0.2
 echo
-echo "CacheBlend: the same prompt glued from five cached chunks; which rows to recompute at layer 1?"
+echo "CacheBlend: the same prompt glued from five cached chunks; which rows to recompute at layer 1, by V and by K?"
 echo
-for ratio in 0.05 0.10 0.15 0.20; do
-  run hkvd --dump $data/blend.safetensors --layer 1 --ratio $ratio --metric v
+for metric in v k; do
+  run hkvd --dump $data/blend.safetensors --layer 1 --ratio 0.15 --metric $metric
 done
 echo
 echo "Every policy at four budgets; scores from the last 64 query rows, Q + O + LSE in one pass:"
@@ -45,5 +45,5 @@ if [ -t 0 ] && [ -t 1 ]; then
   read -r -n 1 -s -p "Press a key to end the demo." || true
   echo
 else
-  curl -s "http://$metrics/metrics" | grep -E '^kvtriage_(rpc_requests_total\{method="(Compress|SelectRecompute)",result="ok"|tokens_kept_total|evicted_bytes_total)' || true
+  curl -s "http://$metrics/metrics" | grep -E '^kvtriage_(rpc_requests_total\{method="(Compress|Rerotate|SelectRecompute)",result="ok"|tokens_kept_total|evicted_bytes_total)' || true
 fi

@@ -77,6 +77,7 @@ constexpr std::array kReasons = {
     ReasonRow{ErrorReason::kResultExpired, "result_expired", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kKeyDead, "key_dead", Code::kCancelled},
     ReasonRow{ErrorReason::kLayerNotMovable, "layer_not_movable", Code::kFailedPrecondition},
+    ReasonRow{ErrorReason::kPositionsUnknown, "positions_unknown", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kMoveFailed, "move_failed", Code::kDataLoss},
     ReasonRow{ErrorReason::kInternal, "internal", Code::kInternal},
 };
@@ -214,6 +215,13 @@ absl::Status WithFieldPrefix(const absl::Status& status, std::string_view prefix
   std::optional<ErrorInfo> info = GetErrorInfo(status);
   if (!info.has_value()) return status;
   info->field.insert(0, prefix);
+  return Rebuild(status, *info);
+}
+
+absl::Status WithField(const absl::Status& status, std::string_view field) {
+  std::optional<ErrorInfo> info = GetErrorInfo(status);
+  if (!info.has_value()) return status;
+  info->field = std::string(field);
   return Rebuild(status, *info);
 }
 

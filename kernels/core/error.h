@@ -73,6 +73,7 @@ enum class ErrorReason : int32_t {
   kResultExpired = 98,
   kKeyDead = 99,
   kLayerNotMovable = 101,
+  kPositionsUnknown = 103,
   kMoveFailed = 111,
   kInternal = 113,
 };
@@ -131,6 +132,9 @@ std::optional<ErrorInfo> GetErrorInfo(const absl::Status& status);
 // The same error with `prefix` put before its field ("sequences[3]." + "table"). A status without
 // details is returned as it is.
 absl::Status WithFieldPrefix(const absl::Status& status, std::string_view prefix);
+
+// The same error with another field.
+absl::Status WithField(const absl::Status& status, std::string_view field);
 
 // The same error with another cache state.
 absl::Status WithCacheState(const absl::Status& status, CacheState state);

@@ -4,7 +4,9 @@
 #include "kernels/core/status_macros.h"
 #include "kernels/cpu/compact.h"
 #include "kernels/cpu/divergence.h"
+#include "kernels/cpu/fuse.h"
 #include "kernels/cpu/quality.h"
+#include "kernels/cpu/rotate.h"
 #include "kernels/cpu/score.h"
 #include "kernels/cpu/select_lists.h"
 #include "kernels/cpu/thread_team.h"
@@ -54,6 +56,17 @@ class CpuBackend : public Backend {
 
   absl::Status Move(std::span<const MoveRequest> requests, MoveResult& result) override {
     MoveRows(requests, team_, result);
+    return absl::OkStatus();
+  }
+
+  absl::Status Rotate(std::span<const RotateRequest> requests, RotateResult& result) override {
+    result = {};
+    for (const RotateRequest& request : requests) RotateKeys(request, team_, result);
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyRows(std::span<const RowCopy> copies, RowCopyResult& result) override {
+    CopyNumberedRows(copies, team_, result);
     return absl::OkStatus();
   }
 

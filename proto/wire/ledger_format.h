@@ -23,8 +23,13 @@ inline constexpr uint32_t kSlotAlignment = 64;
 
 enum class LedgerSession : uint32_t { kLive = 1, kClosed = 2 };
 enum class LedgerJob : uint32_t { kFree = 0, kOpen = 1, kClosed = 2 };
-// 3 to 5: operations to come.
-enum class LedgerOp : uint32_t { kNone = 0, kCompress = 1, kCompressLayers = 2 };
+enum class LedgerOp : uint32_t {
+  kNone = 0,
+  kCompress = 1,
+  kCompressLayers = 2,
+  kRerotate = 4,
+  kFuse = 5,
+};  // 3: an operation to come
 enum class LedgerUnit : uint32_t { kNone = 0, kPending = 1, kMoving = 2, kDone = 3, kUnharmed = 4 };
 
 struct LedgerHeader {

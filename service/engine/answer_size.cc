@@ -73,8 +73,9 @@ uint64_t ResponseBound(const RecomputeAnswer& answer) {
 uint64_t Answer::bytes() const {
   if (const auto* compress = std::get_if<CompressAnswer>(&body)) return ResponseBound(*compress);
   if (const auto* recompute = std::get_if<RecomputeAnswer>(&body)) return ResponseBound(*recompute);
-  const auto& ids = std::get<RegisteredIds>(body);
-  return kFixedBytes + (ids.region_ids.size() + ids.cache_ids.size()) * sizeof(uint64_t);
+  const auto* ids = std::get_if<RegisteredIds>(&body);
+  if (ids == nullptr) return kFixedBytes;
+  return kFixedBytes + (ids->region_ids.size() + ids->cache_ids.size()) * sizeof(uint64_t);
 }
 
 }  // namespace kvtriage

@@ -8,7 +8,14 @@ namespace kvtriage {
 
 // A layer of a CompressLayers stream is a kCompress: its key is resolved with Compress. The stream
 // itself has no key.
-enum class CallKind : uint8_t { kCompress, kCompressLayers, kSelectRecompute, kRegister };
+enum class CallKind : uint8_t {
+  kCompress,
+  kCompressLayers,
+  kSelectRecompute,
+  kRerotate,
+  kFuse,
+  kRegister
+};
 
 }  // namespace kvtriage
 

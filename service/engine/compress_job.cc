@@ -29,7 +29,9 @@ absl::Status Apply(const Job& job, const CompressSpec& spec, const CompressAnswe
   if (!report.status.ok() && act == ActKind::kCopy) return run.MoveFailed(report);
   for (size_t i = 0; i < report.sequences; ++i) {
     const SequenceEffect effect = EffectOf(act, run.results()[i].noop);
-    run.Complete(i, job.sequences->Record(spec.sequences[i], effect, answer.sequences[i].kept));
+    const PositionEffect positions = PositionsOf(spec, run.results()[i]);
+    run.Complete(
+        i, job.sequences->Record(spec.sequences[i], effect, answer.sequences[i].kept, positions));
   }
   if (report.status.ok()) return absl::OkStatus();
   // The damaged sequence is no longer what we know of it.

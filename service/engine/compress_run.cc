@@ -10,6 +10,7 @@
 #include "service/engine/move.h"
 #include "service/engine/plan_tables.h"
 #include "service/engine/planner.h"
+#include "service/engine/rotation.h"
 #include "service/engine/stopwatch.h"
 #include "service/observe/fault_point.h"
 
@@ -31,6 +32,22 @@ void FillHead(const CompressSpec& spec, const CompressPlan& plan, CompressAnswer
     answer.heads.push_back(layer.kv_heads());
   }
 }
+
+namespace {
+
+bool AnyRenumbered(const CompressPlan& plan, const PlanSequence& sequence,
+                   const TriageResult& result) {
+  const RowPositions from = PositionsFrom(sequence.spec->positions, sequence.spec->physical_len, 0);
+  for (uint32_t l = 0; l < plan.cache.layers.size(); ++l) {
+    const std::vector<int32_t>& list = result.ListOf(l, 0);  // all rows, in a noop
+    for (size_t j = 0; j < list.size(); ++j) {
+      if (IsRenumbered(plan.cache.layers[l], from, list, j)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 CompressRun::CompressRun(JobContext context, Session& session, const CompressSpec& spec,
                          Answer& answer)
@@ -108,10 +125,28 @@ void CompressRun::TellTriage() {
 }
 
 absl::Status CompressRun::Prepare() {
+  if (spec_.act.renumber) KVTRIAGE_RETURN_IF_ERROR(CheckRenumber());
   KVTRIAGE_RETURN_IF_ERROR(CheckWrites());
   Compose();
   KVTRIAGE_RETURN_IF_ERROR(CheckSize());
   return context_.stop();
+}
+
+absl::Status CompressRun::CheckRenumber() {
+  for (size_t i = 0; i < results_.size(); ++i) {
+    TriageResult& result = results_[i];
+    for (const std::vector<int32_t>& list : result.kept) {
+      if (list.size() == result.kept.front().size()) continue;
+      return Error(ErrorReason::kLengthsUnequal, "act.renumber",
+                   "one next position needs the same count in all heads and layers")
+          .Index(i)
+          .Got(list.size())
+          .Limit(result.kept.front().size());
+    }
+    // Keeping everything is no reason not to turn what was asked for.
+    if (result.noop && AnyRenumbered(plan_, plan_.sequences[i], result)) result.noop = false;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CompressRun::CheckWrites() {
@@ -134,6 +169,8 @@ void CompressRun::Compose() {
     outcome.logical_len = sequence.logical_len;
     outcome.physical_len = sequence.physical_len;
     outcome.kept = writes_[i].longest;
+    // Kept keys keep their rotation unless they are renumbered.
+    outcome.next_position = spec_.act.renumber ? outcome.kept : outcome.logical_len;
     outcome.blocks_used = static_cast<uint32_t>(writes_[i].blocks_used);
     outcome.rewritten_bitmap = BitmapOf(writes_[i]);
     body_.sequences.push_back(std::move(outcome));

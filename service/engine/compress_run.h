@@ -55,6 +55,7 @@ class CompressRun {
   absl::Status ScoreOne(size_t sequence);
   absl::Status SelectOne(size_t sequence);
   void TellTriage();
+  absl::Status CheckRenumber();
   absl::Status CheckWrites();
   void Compose();
   absl::Status CheckSize() const;

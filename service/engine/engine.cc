@@ -70,6 +70,29 @@ void Engine::DropLayers(const std::shared_ptr<LayerStream>& stream, const absl::
   state_->Drop(stream, why);
 }
 
+void Engine::Rerotate(Call call, RerotateSpec spec) {
+  auto job = std::make_unique<Job>();
+  job->kind = CallKind::kRerotate;
+  job->bytes = spec.rows * SequenceRowBytes(call.session->memory(), spec.cache_id, spec.layers);
+  job->sequence_ids = {spec.sequence.sequence_id};
+  if (spec.act.kind == ActKind::kInPlace) job->ledger_slot = spec.act.ledger_slot;
+  const RequestHeader header = spec.header;
+  job->spec = std::move(spec);
+  state_->Submit(std::move(call), header, std::move(job));
+}
+
+void Engine::Fuse(Call call, FuseSpec spec) {
+  auto job = std::make_unique<Job>();
+  job->kind = CallKind::kFuse;
+  const uint64_t rows = spec.full ? spec.sequence.physical_len : spec.rows.size();
+  job->bytes = rows * SequenceRowBytes(call.session->memory(), spec.cache_id, spec.layers);
+  job->sequence_ids = {spec.sequence.sequence_id};
+  job->ledger_slot = spec.ledger_slot;
+  const RequestHeader header = spec.header;
+  job->spec = std::move(spec);
+  state_->Submit(std::move(call), header, std::move(job));
+}
+
 void Engine::Register(Call call, RegisterSpec spec) {
   state_->Register(std::move(call), std::move(spec));
 }

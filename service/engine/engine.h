@@ -14,8 +14,8 @@
 #include "absl/time/time.h"
 #include "kvtriage/kernels/backend.h"
 #include "service/engine/triage.h"
+#include "service/policy/blend_spec.h"
 #include "service/policy/body_digest.h"
-#include "service/policy/compress_spec.h"
 #include "service/policy/register_spec.h"
 #include "service/session/session.h"
 
@@ -34,6 +34,7 @@ struct SequenceOutcome {
   uint64_t logical_len = 0;
   uint64_t physical_len = 0;  // of the call
   uint64_t kept = 0;          // longest list
+  uint64_t next_position = 0;
   // Leading entries of the table that are still in use: of the destination after a copy, of all
   // rows when nothing was moved (select only, noop).
   uint32_t blocks_used = 0;
@@ -62,10 +63,20 @@ struct RecomputeAnswer {
   double left_divergence = -1;
 };
 
+struct RerotateAnswer {
+  uint32_t kv_revision = 0;
+  uint64_t rows_rotated = 0;  // whose position changed
+};
+
+struct FuseAnswer {
+  uint32_t kv_revision = 0;
+  uint64_t rows_written = 0;
+};
+
 struct Answer {
   uint64_t job_id = 0;
   JobTiming timing;
-  std::variant<CompressAnswer, RecomputeAnswer, RegisteredIds> body;
+  std::variant<CompressAnswer, RecomputeAnswer, RerotateAnswer, FuseAnswer, RegisteredIds> body;
   uint64_t bytes() const;  // about what storing it costs
 };
 
@@ -131,6 +142,8 @@ class Engine {
   // MOVE_FAILED.
   void Compress(Call call, CompressSpec spec);
   void SelectRecompute(Call call, SelectRecomputeSpec spec);
+  void Rerotate(Call call, RerotateSpec spec);
+  void Fuse(Call call, FuseSpec spec);
 
   // A Compress whose layers come one by one. The stream counts as one job of its session until it
   // ends, however many layers wait, and keeps its sequences to itself: other jobs that name them

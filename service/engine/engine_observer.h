@@ -38,12 +38,19 @@ struct BlendDecision {
   double left_divergence = -1;    // largest relative divergence left alone; negative: not known
 };
 
+// Rows that a Rerotate or Fuse has written.
+struct BlendWrite {
+  uint64_t fused_rows = 0;
+  uint64_t bytes = 0;
+};
+
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
   virtual void OnStage(Stage stage, double seconds) = 0;
   virtual void OnDecision(const Decision& decision) = 0;
   virtual void OnBlend(const BlendDecision& decision) = 0;
+  virtual void OnBlendWrite(const BlendWrite& write) = 0;
   virtual void OnQueue(uint32_t waiting) = 0;  // jobs waiting for the lane
 };
 

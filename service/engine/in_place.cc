@@ -31,6 +31,12 @@ class SequenceUnits {
       job_.ledger->SetCounts(job_.slot, Unit(l), counts);
     }
   }
+  // Heads share one count.
+  void SetRows(uint32_t rows) const {
+    for (uint32_t l = 0; l < layers_.size(); ++l) {
+      job_.ledger->SetCounts(job_.slot, Unit(l), {&rows, 1});
+    }
+  }
   void Set(wire::LedgerUnit state) const {
     for (uint32_t l = 0; l < layers_.size(); ++l) job_.ledger->SetUnit(job_.slot, Unit(l), state);
   }
@@ -48,6 +54,19 @@ class SequenceUnits {
 void OpenSlot(const LedgerJob& job, wire::LedgerOp op, const IdempotencyKey& key, uint64_t job_id,
               const CompressPlan& plan) {
   job.ledger->Open(job.slot, op, key, job_id, UnitsOf(plan), job.counts_per_unit);
+}
+
+absl::Status WriteInPlace(const LedgerJob& job, wire::LedgerOp op, const IdempotencyKey& key,
+                          uint64_t job_id, const CompressPlan& plan,
+                          const std::function<absl::Status()>& write) {
+  OpenSlot(job, op, key, job_id, plan);
+  const SequenceUnits units(job, plan.cache.layers, 0);
+  units.SetRows(plan.sequences.front().triage.rows);
+  units.Set(wire::LedgerUnit::kMoving);
+  absl::Status status = write();
+  if (status.ok()) units.Set(wire::LedgerUnit::kDone);
+  job.ledger->Close(job.slot);
+  return status;
 }
 
 MoveReport MoveInPlace(Backend& backend, const LedgerJob& job, const CompressPlan& plan,

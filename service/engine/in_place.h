@@ -4,6 +4,7 @@
 #define KVTRIAGE_SERVICE_ENGINE_IN_PLACE_H_
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,12 @@ struct LedgerJob {
 // Opens the slot for every (sequence, layer) of the plan.
 void OpenSlot(const LedgerJob& job, wire::LedgerOp op, const IdempotencyKey& key, uint64_t job_id,
               const CompressPlan& plan);
+
+// Opens the slot for the plan's only sequence, calls `write`, which overwrites some of its rows
+// where they stand, and closes the slot. An error of `write` leaves the units MOVING.
+absl::Status WriteInPlace(const LedgerJob& job, wire::LedgerOp op, const IdempotencyKey& key,
+                          uint64_t job_id, const CompressPlan& plan,
+                          const std::function<absl::Status()>& write);
 
 // Moves the sequences one by one and notes it in the open slot, which stays open. `results` and
 // `writes` have one entry per sequence of the plan. Nothing can stop it but a failing move: the

@@ -13,6 +13,7 @@
 #include "service/engine/engine.h"
 #include "service/engine/idempotency.h"
 #include "service/engine/sequence_table.h"
+#include "service/policy/blend_spec.h"
 
 namespace kvtriage {
 
@@ -24,7 +25,7 @@ struct Job {
   Call call;
   CallKey key;
   CallKind kind = CallKind::kCompress;
-  std::variant<CompressSpec, SelectRecomputeSpec> spec;
+  std::variant<CompressSpec, SelectRecomputeSpec, RerotateSpec, FuseSpec> spec;
   std::shared_ptr<SequenceTable> sequences;  // of the session
   std::vector<uint64_t> sequence_ids;        // ascending
   std::optional<uint32_t> ledger_slot;       // set when the call writes in place

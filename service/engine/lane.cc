@@ -7,9 +7,11 @@
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "service/engine/compress_job.h"
+#include "service/engine/fuse.h"
 #include "service/engine/job_context.h"
 #include "service/engine/layer_step.h"
 #include "service/engine/recompute.h"
+#include "service/engine/rerotate.h"
 #include "service/engine/stopwatch.h"
 #include "service/observe/fault_point.h"
 
@@ -45,8 +47,20 @@ absl::Status CheckWanted(const Job& job, LaneDesk& desk) {
 
 absl::Status RunJob(const JobContext& context, const Job& job, Answer& answer) {
   if (job.stream != nullptr) return RunLayerStep(context, job, answer);
-  return job.kind == CallKind::kCompress ? RunCompress(context, job, answer)
-                                         : RunRecompute(context, job, answer);
+  switch (job.kind) {
+    case CallKind::kCompress:
+      return RunCompress(context, job, answer);
+    case CallKind::kSelectRecompute:
+      return RunRecompute(context, job, answer);
+    case CallKind::kRerotate:
+      return RunRerotate(context, job, answer);
+    case CallKind::kFuse:
+      return RunFuse(context, job, answer);
+    case CallKind::kCompressLayers:
+    case CallKind::kRegister:
+      break;  // the first has a stream, the second is never queued
+  }
+  return absl::InternalError("not a job");
 }
 
 }  // namespace

@@ -72,6 +72,21 @@ absl::Status Move(LayerStream& stream, const CompressSpec& spec, size_t place,
   return run.MoveFailed(report);
 }
 
+// Renumbered layers share one next position, so they keep the same count.
+absl::Status CheckLengths(const LayerStream& stream, const CompressAnswer& layer) {
+  if (!stream.spec.act.renumber || stream.progress.done.empty()) return absl::OkStatus();
+  const auto& first = std::get<CompressAnswer>(stream.progress.done.begin()->second->body);
+  for (size_t i = 0; i < layer.sequences.size(); ++i) {
+    if (layer.sequences[i].kept == first.sequences[i].kept) continue;
+    return Error(ErrorReason::kLengthsUnequal, "act.renumber",
+                 "one next position needs the same count in all layers")
+        .Index(i)
+        .Got(layer.sequences[i].kept)
+        .Limit(first.sequences[i].kept);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunLayer(const JobContext& context, LayerStream& stream, size_t place,
                       Answer& answer) {
   const CompressSpec spec = SpecOfLayer(stream.spec, stream.progress.plan.cache, place);
@@ -79,6 +94,7 @@ absl::Status RunLayer(const JobContext& context, LayerStream& stream, size_t pla
   KVTRIAGE_RETURN_IF_ERROR(run.Plan());
   KVTRIAGE_RETURN_IF_ERROR(run.Triage());
   KVTRIAGE_RETURN_IF_ERROR(run.Prepare());
+  KVTRIAGE_RETURN_IF_ERROR(CheckLengths(stream, std::get<CompressAnswer>(answer.body)));
   return Move(stream, spec, place, std::get<CompressAnswer>(answer.body), run);
 }
 
@@ -129,8 +145,9 @@ absl::Status Close(const JobContext& context, LayerStream& stream, Answer& answe
   auto& whole = std::get<CompressAnswer>(answer.body);
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
     SequenceOutcome& outcome = whole.sequences[i];
-    outcome.kv_revision = stream.sequences->Record(
-        spec.sequences[i], EffectOf(spec.act.kind, outcome.triage.noop), outcome.kept);
+    outcome.kv_revision =
+        stream.sequences->Record(spec.sequences[i], EffectOf(spec.act.kind, outcome.triage.noop),
+                                 outcome.kept, PositionsOf(spec, outcome.triage));
     if (context.observer == nullptr) continue;
     SequenceWrites writes;
     writes.longest = static_cast<uint32_t>(outcome.kept);

@@ -35,6 +35,7 @@ void Append(const TriageResult& layer, uint32_t heads, bool has_mass, TriageResu
 void Append(const SequenceOutcome& layer, uint32_t heads, bool has_mass, SequenceOutcome& whole) {
   whole.kv_revision = std::max(whole.kv_revision, layer.kv_revision);
   whole.kept = std::max(whole.kept, layer.kept);
+  whole.next_position = std::max(whole.next_position, layer.next_position);
   whole.rewritten_bitmap.resize(
       std::max(whole.rewritten_bitmap.size(), layer.rewritten_bitmap.size()));
   for (size_t i = 0; i < layer.rewritten_bitmap.size(); ++i) {

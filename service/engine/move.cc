@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/core/status_macros.h"
+#include "service/engine/rotation.h"
 #include "service/observe/fault_point.h"
 
 namespace kvtriage {
@@ -31,6 +32,23 @@ std::vector<MoveRequest> MovesOf(const CompressPlan& plan, const PlanSequence& s
     }
   }
   return moves;
+}
+
+// Kept row j, now row j, turns from the position it had to position j.
+absl::StatusOr<uint64_t> Renumber(Backend& backend, const CompressPlan& plan,
+                                  const PlanSequence& sequence, const TriageResult& result,
+                                  const SequenceWrites& writes, ActKind act) {
+  const SequenceSpec& spec = *sequence.spec;
+  const bool copy = act == ActKind::kCopy;
+  Rotation rotation;
+  rotation.rows = {copy ? spec.destination.data() : spec.table.data(), spec.first_slot,
+                   writes.longest};
+  rotation.count = writes.longest;
+  rotation.from = PositionsFrom(spec.positions, spec.physical_len, 0);
+  rotation.mode = *plan.renumber;
+  rotation.kept = &result;
+  return RotateRows(backend, plan.cache, copy ? plan.destination.layers : plan.cache.layers,
+                    rotation);
 }
 
 absl::Status Move(Backend& backend, std::span<const MoveRequest> moves, uint64_t& bytes) {
@@ -60,7 +78,10 @@ absl::StatusOr<uint64_t> MoveSequence(Backend& backend, const CompressPlan& plan
 #else
   KVTRIAGE_RETURN_IF_ERROR(Move(backend, moves, bytes));
 #endif
-  return bytes;
+  if (!plan.renumber) return bytes;
+  KVTRIAGE_ASSIGN_OR_RETURN(const uint64_t turned,
+                            Renumber(backend, plan, sequence, result, writes, act));
+  return bytes + turned;
 }
 
 }  // namespace kvtriage

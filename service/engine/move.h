@@ -9,7 +9,8 @@
 
 namespace kvtriage {
 
-// Moves K, V and companions of every layer. Bytes written. Any error leaves rows half moved.
+// Moves K, V and companions of every layer, then turns the keys if the plan renumbers. Bytes
+// written. Any error leaves rows half moved.
 absl::StatusOr<uint64_t> MoveSequence(Backend& backend, const CompressPlan& plan,
                                       const PlanSequence& sequence, const TriageResult& result,
                                       const SequenceWrites& writes, ActKind act);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "service/engine/pin_set.h"
@@ -51,6 +52,7 @@ struct CompressPlan {
   PlanCache cache;
   PlanCache destination;  // layers are empty unless the call copies
   std::vector<PlanSequence> sequences;
+  std::optional<AngleMode> renumber;  // kept row j is turned to position j
 };
 
 }  // namespace kvtriage

@@ -8,6 +8,7 @@
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "service/engine/plan_tables.h"
+#include "service/engine/rotation.h"
 
 namespace kvtriage {
 namespace {
@@ -81,17 +82,38 @@ SequenceWrites PlanWrites(const CompressPlan& plan, const PlanSequence& sequence
   const PlanCache& target = act == ActKind::kCopy ? plan.destination : plan.cache;
   const uint64_t first_slot = sequence.spec->first_slot;
   writes.blocks_used = target.EntriesFor(first_slot + writes.longest);
+  const RowPositions positions =
+      PositionsFrom(sequence.spec->positions, sequence.spec->physical_len, 0);
   EntryMarks marks(writes.blocks_used);
   for (uint32_t l = 0; l < target.layers.size(); ++l) {
     const uint64_t block_slots = target.layers[l].k.layout.block_slots;
     for (uint32_t h = 0; h < target.layers[l].kv_heads(); ++h) {
       const std::vector<int32_t>& list = result.ListOf(l, h);
       const uint64_t first = act == ActKind::kCopy ? 0 : FirstMoved(list);
+      for (uint64_t j = 0; plan.renumber && j < first; ++j) {
+        if (!IsRenumbered(plan.cache.layers[l], positions, list, j)) continue;
+        marks.Mark((first_slot + j) / block_slots, (first_slot + j) / block_slots);
+      }
       if (first == list.size()) continue;
       marks.Mark((first_slot + first) / block_slots, (first_slot + list.size() - 1) / block_slots);
     }
   }
   writes.entries = marks.Marked();
+  return writes;
+}
+
+SequenceWrites PlanRowWrites(const PlanCache& cache, const PlanSequence& sequence,
+                             std::span<const int32_t> rows) {
+  SequenceWrites writes;
+  writes.longest = sequence.triage.rows;
+  writes.blocks_used = sequence.entries;
+  // Layers share a block table, so an entry holds the same rows in each.
+  const uint64_t block_slots = cache.layers.front().k.layout.block_slots;
+  for (const int32_t row : rows) {
+    const uint64_t slot = sequence.spec->first_slot + static_cast<uint64_t>(row);
+    const auto entry = static_cast<uint32_t>(slot / block_slots);
+    if (writes.entries.empty() || writes.entries.back() != entry) writes.entries.push_back(entry);
+  }
   return writes;
 }
 

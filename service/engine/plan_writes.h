@@ -20,9 +20,14 @@ struct SequenceWrites {
   std::vector<uint32_t> entries;
 };
 
-// In place, a list writes from its first row that moves to its end; in a copy, all of it.
+// In place, a list writes from its first row that moves to its end, and the rows before that are
+// turned to another position; in a copy, all of it.
 SequenceWrites PlanWrites(const CompressPlan& plan, const PlanSequence& sequence,
                           const TriageResult& result, ActKind act);
+
+// Overwriting `rows` (ascending) where they stand, in every layer.
+SequenceWrites PlanRowWrites(const PlanCache& cache, const PlanSequence& sequence,
+                             std::span<const int32_t> rows);
 
 // In place: BLOCK_SHARED (field "sequences[i].table", index and more_indices = entries) when a row
 // would land in a block that others can read.

@@ -9,6 +9,7 @@
 #include "service/engine/plan_inputs.h"
 #include "service/engine/plan_scorer_tensors.h"
 #include "service/engine/plan_tables.h"
+#include "service/engine/rotation.h"
 #include "service/observe/fault_point.h"
 
 namespace kvtriage {
@@ -85,12 +86,13 @@ uint32_t CountsPerUnit(const CompressSpec& spec, const PlanCache& cache) {
 absl::Status PlanCompress(SessionMemory& memory, const Ledger* ledger, const CompressSpec& spec,
                           CompressPlan& plan) {
   const bool in_place = spec.act.kind == ActKind::kInPlace;
+  plan.renumber = spec.act.renumber;
   KVTRIAGE_ASSIGN_OR_RETURN(
       plan.cache, PlanLayers(memory, spec.cache_id, spec.layers, in_place, "cache_id", plan.pins));
   if (spec.act.kind == ActKind::kCopy) {
     KVTRIAGE_RETURN_IF_ERROR(PlanDestination(memory, spec, plan));
   }
-  if (spec.act.kind != ActKind::kSelectOnly) {
+  if (spec.act.kind != ActKind::kSelectOnly && !spec.act.rows_stay) {
     KVTRIAGE_RETURN_IF_ERROR(CheckMovable(plan.cache, "act"));
   }
   KVTRIAGE_RETURN_IF_ERROR(CheckBudget(spec, plan.cache));
@@ -98,6 +100,10 @@ absl::Status PlanCompress(SessionMemory& memory, const Ledger* ledger, const Com
   plan.sequences.resize(spec.sequences.size());
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
     KVTRIAGE_RETURN_IF_ERROR(PlanRows(plan.cache, spec.sequences[i], i, plan.sequences[i]));
+    if (!spec.act.renumber) continue;
+    KVTRIAGE_RETURN_IF_ERROR(CheckPlanes(plan.cache, spec.sequences[i].positions,
+                                         spec.sequences[i].physical_len,
+                                         SequenceField(i, "positions")));
   }
   KVTRIAGE_RETURN_IF_ERROR(CheckDuplicates(plan.sequences));
   KVTRIAGE_RETURN_IF_ERROR(PlanInputs(memory, spec, plan));
@@ -108,21 +114,26 @@ absl::Status PlanCompress(SessionMemory& memory, const Ledger* ledger, const Com
   return absl::OkStatus();
 }
 
-uint64_t EstimateBytes(SessionMemory& memory, const CompressSpec& spec) {
-  const auto cache = memory.FindCache(spec.cache_id);
+uint64_t SequenceRowBytes(SessionMemory& memory, uint64_t cache_id,
+                          std::span<const uint32_t> indexes) {
+  const auto cache = memory.FindCache(cache_id);
   if (!cache.ok()) return 0;
   const std::vector<LayerSpec>& layers = (*cache)->spec.layers;
   uint64_t row_bytes = 0;
   const auto add = [&row_bytes](const LayerSpec& layer) {
     row_bytes += layer.kv_heads * (layer.k.layout.row_bytes() + layer.v.layout.row_bytes());
   };
-  if (spec.layers.empty()) std::for_each(layers.begin(), layers.end(), add);
-  for (const uint32_t index : spec.layers) {
+  if (indexes.empty()) std::for_each(layers.begin(), layers.end(), add);
+  for (const uint32_t index : indexes) {
     if (index < layers.size()) add(layers[index]);
   }
+  return row_bytes;
+}
+
+uint64_t EstimateBytes(SessionMemory& memory, const CompressSpec& spec) {
   uint64_t rows = 0;
   for (const SequenceSpec& sequence : spec.sequences) rows += sequence.physical_len;
-  return rows * row_bytes;
+  return rows * SequenceRowBytes(memory, spec.cache_id, spec.layers);
 }
 
 }  // namespace kvtriage

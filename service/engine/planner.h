@@ -21,6 +21,11 @@ absl::Status PlanCompress(SessionMemory& memory, const Ledger* ledger, const Com
 // Counts that a ledger unit carries: one per KV head, or one when heads share a set.
 uint32_t CountsPerUnit(const CompressSpec& spec, const PlanCache& cache);
 
+// Bytes of one row of all heads of the layers `indexes` (empty = all); 0 when the cache is not
+// known. Any thread.
+uint64_t SequenceRowBytes(SessionMemory& memory, uint64_t cache_id,
+                          std::span<const uint32_t> indexes);
+
 // About how many bytes the lane will read for a Compress; 0 when its cache is not known. Any
 // thread.
 uint64_t EstimateBytes(SessionMemory& memory, const CompressSpec& spec);

@@ -9,6 +9,7 @@
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "service/engine/answer_size.h"
+#include "service/engine/query_gather.h"
 #include "service/engine/row_source.h"
 #include "service/engine/stopwatch.h"
 #include "service/observe/fault_point.h"
@@ -85,6 +86,11 @@ uint32_t ForceDamaged(RowClasses& classes, std::vector<float>& divergence) {
   return static_cast<uint32_t>(damaged.size());
 }
 
+// What a ratio refers to: the first check layer's candidates, also at the layers behind it.
+uint32_t BaseOf(const SelectRecomputeSpec& spec, const RowClasses& classes) {
+  return spec.previous ? spec.previous->base : static_cast<uint32_t>(classes.candidates.size());
+}
+
 // Largest divergence of the candidates that were not chosen; both lists ascend.
 double LargestLeft(const RowClasses& classes, std::span<const float> divergence,
                    std::span<const int32_t> chosen) {
@@ -111,9 +117,20 @@ void Fill(const SelectRecomputeSpec& spec, const RowClasses& classes, HkvdResult
   answer.limits = KeyLimits(spec, answer.rows);
   answer.must = static_cast<uint32_t>(classes.must.size());
   answer.hkvd = static_cast<uint32_t>(hkvd.rows.size());
-  answer.base = static_cast<uint32_t>(classes.candidates.size());
+  answer.base = BaseOf(spec, classes);
   answer.gap = hkvd.gap;
   answer.divergence_share = hkvd.divergence_share;
+}
+
+absl::Status Gather(const JobContext& context, const Job& job, const std::vector<int32_t>& rows) {
+  const auto& spec = std::get<SelectRecomputeSpec>(job.spec);
+  PinSet pins;
+  std::vector<int32_t> from_row;
+  KVTRIAGE_ASSIGN_OR_RETURN(const RowCopy copy,
+                            PlanGather(job.call.session->memory(), spec, rows, from_row, pins));
+  KVTRIAGE_RETURN_IF_ERROR(context.stop());
+  RowCopyResult result;
+  return context.backend.CopyRows({&copy, 1}, result);
 }
 
 void Tell(EngineObserver* observer, const RecomputeAnswer& answer) {
@@ -140,9 +157,8 @@ absl::Status RunRecompute(const JobContext& context, const Job& job, Answer& ans
   const Stopwatch selecting;
   RecomputeAnswer& body = answer.body.emplace<RecomputeAnswer>();
   body.nonfinite_rows = ForceDamaged(classes, divergence);
-  HkvdResult hkvd =
-      SelectHkvd(classes.candidates, divergence,
-                 {spec.ratio, spec.threshold, static_cast<uint32_t>(classes.candidates.size())});
+  HkvdResult hkvd = SelectHkvd(classes.candidates, divergence,
+                               {spec.ratio, spec.threshold, BaseOf(spec, classes)});
   if (spec.metric == DivergenceMetric::kRelative) {
     body.left_divergence = LargestLeft(classes, divergence, hkvd.rows);
   }
@@ -154,6 +170,7 @@ absl::Status RunRecompute(const JobContext& context, const Job& job, Answer& ans
         .Got(bytes)
         .Limit(context.limits.max_response_bytes);
   }
+  if (spec.gather && !body.rows.empty()) KVTRIAGE_RETURN_IF_ERROR(Gather(context, job, body.rows));
   Tell(context.observer, body);
   return absl::OkStatus();
 }

@@ -8,9 +8,9 @@
 
 namespace kvtriage {
 
-// Row classes of a call. `must` and `candidates` ascend and are disjoint. Of the prefix only the
-// last row of the whole sequence can be there: it must be computed unless the call says that it
-// needs no logits.
+// Row classes of a call; behind a first check layer, candidates are only what that one chose.
+// `must` and `candidates` ascend and are disjoint. Of the prefix only the last row of the whole
+// sequence can be there: it must be computed unless the call says that it needs no logits.
 struct RowClasses {
   std::vector<int32_t> must;
   std::vector<int32_t> candidates;
@@ -24,7 +24,7 @@ std::vector<int32_t> KeyLimits(const SelectRecomputeSpec& spec, const std::vecto
 // RANGE_OUT_OF_REGION, GEOMETRY_INVALID (fresh and cached differ in heads or head size),
 // FIELD_INVALID (a candidate row outside a tensor), INDEX_OUT_OF_RANGE (layer), TABLE_TOO_SHORT,
 // BLOCK_OUT_OF_RANGE, UNSUPPORTED (opaque rows), INDEX_INVALID (a `must` row inside the prefix),
-// RESULT_TOO_LARGE.
+// RESULT_TOO_LARGE, and those of PlanGather. Nothing is written but the gathered rows, last.
 absl::Status RunRecompute(const JobContext& context, const Job& job, Answer& answer);
 
 }  // namespace kvtriage

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "service/engine/recompute.h"
 
@@ -28,6 +30,12 @@ RowClasses ClassifyRows(const SelectRecomputeSpec& spec) {
     const bool must = named || row >= suffix || wanted_for_logits || !CameFromCache(spec, row);
     (must ? classes.must : classes.candidates).push_back(number);
   }
+  if (!spec.previous) return classes;
+  std::vector<int32_t> narrowed;
+  std::set_intersection(classes.candidates.begin(), classes.candidates.end(),
+                        spec.previous->hkvd.begin(), spec.previous->hkvd.end(),
+                        std::back_inserter(narrowed));
+  classes.candidates = std::move(narrowed);
   return classes;
 }
 

@@ -6,14 +6,13 @@
 #include "kernels/core/checked_math.h"
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
+#include "service/engine/dense_view.h"
 #include "service/engine/plan_cache.h"
 #include "service/engine/plan_tables.h"
 #include "service/engine/plan_tensor.h"
 
 namespace kvtriage {
 namespace {
-
-constexpr int32_t kOnlyBlock = 0;  // table of a dense tensor
 
 absl::StatusOr<DivergenceRows> ResolveDense(SessionMemory& memory, const RowSourceSpec& source,
                                             std::span<const int32_t> rows, const std::string& field,
@@ -29,18 +28,8 @@ absl::StatusOr<DivergenceRows> ResolveDense(SessionMemory& memory, const RowSour
   }
   KVTRIAGE_ASSIGN_OR_RETURN(const ResolvedTensor tensor, ResolveTensor(memory, spec, field, pins));
   DivergenceRows dense;
-  // Views are mutable because moves write through them; nothing writes through this one.
-  dense.view.base = const_cast<std::byte*>(tensor.base);
-  ViewLayout& layout = dense.view.layout;
-  layout.head_stride = spec.head_stride;
-  layout.slot_stride = spec.row_stride;
-  layout.elem_stride = spec.elem_stride;
-  layout.num_blocks = 1;
-  layout.block_slots = spec.rows;
-  layout.heads = spec.heads;
-  layout.row_elems = spec.elems;
-  layout.dtype = spec.dtype;
-  dense.sequence = {&kOnlyBlock, 0, spec.rows};
+  dense.view = DenseView(tensor, 0);
+  dense.sequence = DenseRows(spec.rows);
   dense.first_row = source.first_row;
   return dense;
 }
@@ -61,7 +50,7 @@ absl::StatusOr<DivergenceRows> ResolvePaged(SessionMemory& memory, const RowSour
             .Limit(info->limit));
   }
   DivergenceRows paged;
-  paged.view = planned->layers[0].v;
+  paged.view = source.values ? planned->layers[0].v : planned->layers[0].k;
   if (paged.view.layout.opaque()) {
     return absl::Status(
         Error(ErrorReason::kUnsupported, field + ".cache_id", "opaque rows cannot be compared"));
@@ -90,8 +79,9 @@ uint64_t RowBytes(SessionMemory& memory, const RowSourceSpec& source) {
   }
   const auto cache = memory.FindCache(source.cache_id);
   if (!cache.ok() || source.layer >= (*cache)->spec.layers.size()) return 0;
-  const ViewLayout& values = (*cache)->spec.layers[source.layer].v.layout;
-  return values.heads * values.row_bytes();
+  const LayerSpec& layer = (*cache)->spec.layers[source.layer];
+  const ViewLayout& layout = source.values ? layer.v.layout : layer.k.layout;
+  return layout.heads * layout.row_bytes();
 }
 
 }  // namespace kvtriage

@@ -1,4 +1,4 @@
-// Values of one layer to compare: a dense tensor or pages of a cache.
+// Rows of K or V of one layer: a dense tensor or pages of a cache.
 #ifndef KVTRIAGE_SERVICE_ENGINE_ROW_SOURCE_H_
 #define KVTRIAGE_SERVICE_ENGINE_ROW_SOURCE_H_
 
@@ -9,12 +9,13 @@
 #include "absl/status/statusor.h"
 #include "kvtriage/kernels/divergence.h"
 #include "service/engine/pin_set.h"
-#include "service/policy/compress_spec.h"
+#include "service/policy/blend_spec.h"
 
 namespace kvtriage {
 
 // Resolves a source that must hold all of `rows` (absolute, ascending, not empty). `name` ("fresh",
-// "cached") begins the fields of errors, which recompute.h lists. The result points into `source`.
+// "cached", "gather.from") begins the fields of errors, which recompute.h lists. The result points
+// into `source`.
 absl::StatusOr<DivergenceRows> ResolveRows(SessionMemory& memory, const RowSourceSpec& source,
                                            std::span<const int32_t> rows, std::string_view name,
                                            PinSet& pins);

@@ -33,7 +33,7 @@ absl::Status SequenceTable::Check(const SequenceSpec& call) {
     return Stale("generation", "older than the one we know", call.generation, known.generation);
   }
   // Lengths come before the revision: they tell a caller more.
-  const bool followed = call.total_dropped == known.length.dropped;
+  const bool followed = known.Followed(call);
   if (!followed && call.total_dropped != known.untouched.dropped) {
     const uint64_t dropped = known.length.dropped;
     const uint64_t expected = call.logical_len > dropped ? call.logical_len - dropped : 0;
@@ -51,13 +51,29 @@ absl::Status SequenceTable::Check(const SequenceSpec& call) {
   return absl::OkStatus();
 }
 
-uint32_t SequenceTable::Record(const SequenceSpec& call, SequenceEffect effect, uint64_t kept) {
+absl::Status SequenceTable::CheckPositions(const SequenceSpec& call) {
+  const MutexLock lock(&mu_);
+  const auto found = records_.find(call.sequence_id);
+  if (found == records_.end() || call.generation != found->second.generation) {
+    return absl::OkStatus();
+  }
+  if (!found->second.Of(call).positions_differ) return absl::OkStatus();
+  return Error(ErrorReason::kPositionsUnknown, "positions",
+               "heads or layers have kept different rows: no list holds for all of them");
+}
+
+uint32_t SequenceTable::Record(const SequenceSpec& call, SequenceEffect effect, uint64_t kept,
+                               PositionEffect positions) {
   const bool wrote = effect == SequenceEffect::kCopied || effect == SequenceEffect::kMoved;
-  const Length before{call.total_dropped, call.physical_len};
-  const Length after{call.logical_len - kept, kept};
   const MutexLock lock(&mu_);
   const auto [at, is_new] = records_.try_emplace(call.sequence_id);
   Known& known = at->second;
+  const bool differed =
+      !is_new && known.generation == call.generation && known.Of(call).positions_differ;
+  const bool differ =
+      positions == PositionEffect::kDiffer || (positions == PositionEffect::kSame && differed);
+  const Length before{call.total_dropped, call.physical_len, differed};
+  const Length after{call.logical_len - kept, kept, differ};
   if (is_new) known.used = used_.insert(used_.end(), call.sequence_id);
   used_.splice(used_.end(), used_, known.used);
   known.generation = call.generation;

@@ -22,6 +22,13 @@ enum class SequenceEffect : uint8_t {
   kMoved,   // in place
 };
 
+// What it did to the positions at which the kept keys are rotated.
+enum class PositionEffect : uint8_t {
+  kSame,        // heads and layers that agreed on a row's position still do
+  kDiffer,      // lists with different rows were kept under their old positions
+  kRenumbered,  // all rows are at 0, 1, 2, ...
+};
+
 class SequenceTable {
  public:
   // Keeps the `limit` most recently used records.
@@ -32,17 +39,23 @@ class SequenceTable {
   // than its record, needs to be consistent in itself only.
   absl::Status Check(const SequenceSpec& call);
 
+  // Whether one list of positions can be true of all heads and layers of a sequence that Check has
+  // passed: not after they have kept different rows. POSITIONS_UNKNOWN (field "positions").
+  absl::Status CheckPositions(const SequenceSpec& call);
+
   // Notes a successful call that kept `kept` rows (its longest list). Answers the new kv_revision:
   // one more when we wrote rows.
-  uint32_t Record(const SequenceSpec& call, SequenceEffect effect, uint64_t kept);
+  uint32_t Record(const SequenceSpec& call, SequenceEffect effect, uint64_t kept,
+                  PositionEffect positions);
 
   // Whether there was a record.
   bool Forget(uint64_t sequence_id);
 
  private:
   struct Length {
-    uint64_t dropped = 0;  // rows dropped since the sequence began
-    uint64_t rows = 0;     // rows it has at least: appended ones come on top
+    uint64_t dropped = 0;           // rows dropped since the sequence began
+    uint64_t rows = 0;              // rows it has at least: appended ones come on top
+    bool positions_differ = false;  // by head or layer
   };
   struct Known {
     uint32_t generation = 0;
@@ -51,6 +64,10 @@ class SequenceTable {
     // The length if the worker did not follow a kAdvice or kCopied answer; else equal to `length`.
     Length untouched;
     std::list<uint64_t>::iterator used;
+
+    bool Followed(const SequenceSpec& call) const { return call.total_dropped == length.dropped; }
+    // The one that the call goes on with.
+    const Length& Of(const SequenceSpec& call) const { return Followed(call) ? length : untouched; }
   };
 
   const uint32_t limit_;

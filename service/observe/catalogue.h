@@ -29,18 +29,18 @@ inline constexpr std::array<const char*, 4> kOutcomeValues = {
 inline constexpr std::array<const char*, 3> kRegionValues = {
     "sink", "middle", "recent",
 };
-inline constexpr std::array<const char*, 2> kVerdictValues = {
-    "reused", "recompute",
+inline constexpr std::array<const char*, 3> kVerdictValues = {
+    "reused", "recompute", "fused",
 };
 inline constexpr std::array<const char*, 1> kDeviceValues = {
     "cpu",
 };
-inline constexpr std::array<const char*, 10> kMethodValues = {
+inline constexpr std::array<const char*, 12> kMethodValues = {
     "Attach", "GetServerInfo", "RegisterRegions", "UnregisterRegions", "ListRegions", "Compress",
-    "CompressLayers", "ReleaseSequence", "SelectRecompute", "ProbeMemory",
+    "CompressLayers", "ReleaseSequence", "SelectRecompute", "Rerotate", "Fuse", "ProbeMemory",
 };
-inline constexpr std::array<const char*, 4> kTimedValues = {
-    "Compress", "CompressLayers", "SelectRecompute", "other",
+inline constexpr std::array<const char*, 6> kTimedValues = {
+    "Compress", "CompressLayers", "SelectRecompute", "Rerotate", "Fuse", "other",
 };
 inline constexpr std::array<const char*, 4> kResultValues = {
     "ok", "client_error", "server_error", "shed",
@@ -56,19 +56,19 @@ inline constexpr std::array<const char*, 8> kStageValues = {
 inline constexpr std::array<const char*, 4> kWorkValues = {
     "score", "select", "measure", "move",
 };
-inline constexpr std::array<const char*, 56> kReasonValues = {
+inline constexpr std::array<const char*, 59> kReasonValues = {
     "field_missing", "field_invalid", "enum_unspecified", "geometry_overflow", "geometry_invalid",
     "too_many", "view_overlap", "view_not_nested", "block_duplicate", "block_out_of_range",
     "table_too_short", "index_invalid", "index_out_of_range", "range_out_of_region",
     "policy_unknown", "policy_invalid", "lengths_unequal", "budget_too_small", "no_usable_row",
-    "result_too_large", "ledger_too_small", "deadline_too_long", "unsupported", "stage_mismatch",
-    "memory_unknown", "ticket_unknown", "region_not_sealed", "fd_wrong_type", "fd_too_small",
-    "map_failed", "fingerprint_mismatch", "region_read_only", "region_retiring", "quota_bytes",
-    "session_unknown", "session_not_bound", "session_limit", "session_ended", "api_revision",
-    "queue_full", "session_busy", "quota_state", "deadline_unmeetable", "draining", "device_sick",
-    "sequence_stale", "sequence_released", "block_shared", "destination_overlap",
+    "result_too_large", "ledger_too_small", "deadline_too_long", "unsupported", "rope_unsupported",
+    "stage_mismatch", "memory_unknown", "ticket_unknown", "region_not_sealed", "fd_wrong_type",
+    "fd_too_small", "map_failed", "fingerprint_mismatch", "region_read_only", "region_retiring",
+    "quota_bytes", "session_unknown", "session_not_bound", "session_limit", "session_ended",
+    "api_revision", "queue_full", "session_busy", "quota_state", "deadline_unmeetable", "draining",
+    "device_sick", "sequence_stale", "sequence_released", "block_shared", "destination_overlap",
     "destination_too_small", "ledger_slot_busy", "key_reused", "result_expired", "key_dead",
-    "move_failed", "internal",
+    "layer_not_movable", "positions_unknown", "move_failed", "internal",
 };
 inline constexpr std::array<const char*, 5> kCauseValues = {
     "client", "lease", "peer_died", "drain", "protocol",
@@ -110,7 +110,7 @@ inline constexpr Metric kLayerKeptRatio = {Type::kSummary, "kvtriage_layer_kept_
 inline constexpr Metric kLayerMassRetainedRatio = {Type::kSummary, "kvtriage_layer_mass_retained_ratio",
     "Sum and count of the retained softmax mass by layer group.", 128};
 inline constexpr Metric kBlendTokensTotal = {Type::kCounter, "kvtriage_blend_tokens_total",
-    "Tokens of glued chunks: reused as cached, named for recomputing.", 2};
+    "Tokens of glued chunks: reused as cached, named for recomputing, fused back.", 3};
 inline constexpr Metric kBlendCoveredDivergenceRatio = {Type::kHistogram, "kvtriage_blend_covered_divergence_ratio",
     "Share of the total divergence at the check layer that the selected tokens carry.", 14};
 inline constexpr Metric kBlendLeftDivergenceRatio = {Type::kHistogram, "kvtriage_blend_left_divergence_ratio",
@@ -128,13 +128,13 @@ inline constexpr Metric kMappedBytes = {Type::kGauge, "kvtriage_mapped_bytes",
 inline constexpr Metric kUnmapsPending = {Type::kGauge, "kvtriage_unmaps_pending",
     "Regions whose unmapping has been asked for and is not finished.", 1};
 inline constexpr Metric kRpcRequestsTotal = {Type::kCounter, "kvtriage_rpc_requests_total",
-    "Finished RPCs.", 40};
+    "Finished RPCs.", 48};
 inline constexpr Metric kRpcCodesTotal = {Type::kCounter, "kvtriage_rpc_codes_total",
     "Finished RPCs by gRPC status.", 17};
 inline constexpr Metric kRpcDurationSeconds = {Type::kHistogram, "kvtriage_rpc_duration_seconds",
-    "Server-side time of an RPC, from its handler to its answer.", 68};
+    "Server-side time of an RPC, from its handler to its answer.", 102};
 inline constexpr Metric kStageDurationSeconds = {Type::kHistogram, "kvtriage_stage_duration_seconds",
-    "Wall time of each stage of a Compress or SelectRecompute call; measure is the part that a request asked for.", 136};
+    "Wall time of each stage of a call that becomes a job; measure is the part that a request asked for.", 136};
 inline constexpr Metric kDeviceBusySecondsTotal = {Type::kCounter, "kvtriage_device_busy_seconds_total",
     "Time the device's lane spent on our work.", 4};
 inline constexpr Metric kQueueJobs = {Type::kGauge, "kvtriage_queue_jobs",
@@ -142,7 +142,7 @@ inline constexpr Metric kQueueJobs = {Type::kGauge, "kvtriage_queue_jobs",
 inline constexpr Metric kQueueLimitJobs = {Type::kGauge, "kvtriage_queue_limit_jobs",
     "Length at which new work is refused.", 1};
 inline constexpr Metric kRejectionsTotal = {Type::kCounter, "kvtriage_rejections_total",
-    "Requests refused, by named reason.", 56};
+    "Requests refused, by named reason.", 59};
 inline constexpr Metric kSessions = {Type::kGauge, "kvtriage_sessions",
     "Attached sessions.", 1};
 inline constexpr Metric kSessionsOpenedTotal = {Type::kCounter, "kvtriage_sessions_opened_total",

@@ -31,6 +31,7 @@ inline constexpr std::array kFaultPointNames = std::to_array<std::string_view>({
     "ledger.after_moving",     "ledger.after_done",
     "ledger.after_closed",     "move.mid_rows",
     "move.between_groups",     "copy.mid_rows",
+    "rerotate.mid_rows",       "fuse.mid_rows",
     "result.before_store",     "result.after_store",
     "rpc.before_finish",       "rpc.after_finish",
     "drain.after_not_serving", "drain.before_shutdown",

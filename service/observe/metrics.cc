@@ -262,6 +262,11 @@ void Metrics::OnBlend(const BlendDecision& decision) {
   if (decision.left_divergence >= 0) ObserveFinite(series_->blend_left, decision.left_divergence);
 }
 
+void Metrics::OnBlendWrite(const BlendWrite& write) {
+  series_->blend_tokens[2]->Increment(static_cast<double>(write.fused_rows));
+  series_->moved.Increment(static_cast<double>(write.bytes));
+}
+
 void Metrics::OnQueue(uint32_t waiting) { series_->queue.Set(waiting); }
 
 void Metrics::OnMapped(uint64_t bytes) {

@@ -48,6 +48,7 @@ class Metrics final : public EngineObserver, public MappingObserver, public Sess
   void OnStage(Stage stage, double seconds) override;
   void OnDecision(const Decision& decision) override;
   void OnBlend(const BlendDecision& decision) override;
+  void OnBlendWrite(const BlendWrite& write) override;
   void OnQueue(uint32_t waiting) override;
 
   void OnMapped(uint64_t bytes) override;

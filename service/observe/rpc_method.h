@@ -20,6 +20,8 @@ enum class RpcMethod : uint8_t {
   kCompressLayers,
   kReleaseSequence,
   kSelectRecompute,
+  kRerotate,
+  kFuse,
   kProbeMemory,
 };
 

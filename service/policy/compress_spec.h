@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kvtriage/kernels/attention.h"
-#include "kvtriage/kernels/divergence.h"
+#include "kvtriage/kernels/rotate.h"
 #include "service/policy/cache_spec.h"
 #include "service/policy/policy.h"
 
@@ -80,6 +80,8 @@ struct ActSpec {
   ActKind kind = ActKind::kSelectOnly;
   uint64_t destination_cache_id = 0;  // kCopy
   uint32_t ledger_slot = 0;           // kInPlace
+  bool rows_stay = false;             // kInPlace: rows are overwritten where they stand, none moves
+  std::optional<AngleMode> renumber;  // kept row j is rotated to position j
 };
 
 enum class LengthRule : uint8_t { kAny, kPerLayer, kOne };
@@ -99,31 +101,6 @@ struct CompressSpec {
   ActSpec act;
   LengthRule lengths = LengthRule::kAny;
   MeasureSpec measure;
-};
-
-// Rows of V, dense or paged.
-struct RowSourceSpec {
-  std::optional<TensorSpec> tensor;
-  uint32_t first_row = 0;
-  uint64_t cache_id = 0;  // paged
-  uint32_t layer = 0;
-  uint32_t first_slot = 0;
-  std::vector<int32_t> table;
-};
-
-struct SelectRecomputeSpec {
-  RequestHeader header;
-  RowSourceSpec fresh, cached;
-  uint32_t rows = 0;  // N
-  uint32_t prefix = 0;
-  uint32_t suffix = 0;
-  std::vector<uint8_t> cached_bitmap;  // empty = all rows came from the cache
-  std::vector<int32_t> must;           // ascending, none inside the prefix
-  bool no_logits = false;
-  DivergenceMetric metric = DivergenceMetric::kL2;
-  std::optional<double> ratio, threshold;  // exactly one
-  std::optional<uint64_t> first_position;  // or
-  std::vector<int32_t> positions;          // one per row, never decreasing
 };
 
 }  // namespace kvtriage

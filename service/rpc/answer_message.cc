@@ -81,7 +81,7 @@ void FillSequence(const CompressAnswer& answer, const SequenceOutcome& outcome,
   result.set_kept(outcome.kept);
   result.set_dropped(outcome.physical_len - outcome.kept);
   result.set_total_dropped(outcome.logical_len - outcome.kept);
-  result.set_next_position(outcome.logical_len);  // kept keys keep their rotation
+  result.set_next_position(outcome.next_position);
   result.set_blocks_used(outcome.blocks_used);
   result.set_rewritten_bitmap(
       std::string(outcome.rewritten_bitmap.begin(), outcome.rewritten_bitmap.end()));
@@ -174,6 +174,21 @@ void FillSelectRecomputeResponse(const CallResult& result, uint64_t epoch,
   response.set_gap(answer.gap);
   response.set_nonfinite_rows(answer.nonfinite_rows);
   response.set_divergence_share(answer.divergence_share);
+}
+
+void FillRerotateResponse(const CallResult& result, uint64_t epoch,
+                          v1::RerotateResponse& response) {
+  const auto& answer = std::get<RerotateAnswer>(result.answer->body);
+  FillHeader(result, epoch, *response.mutable_header());
+  response.set_kv_revision(answer.kv_revision);
+  response.set_rows_rotated(answer.rows_rotated);
+}
+
+void FillFuseResponse(const CallResult& result, uint64_t epoch, v1::FuseResponse& response) {
+  const auto& answer = std::get<FuseAnswer>(result.answer->body);
+  FillHeader(result, epoch, *response.mutable_header());
+  response.set_kv_revision(answer.kv_revision);
+  response.set_rows_written(answer.rows_written);
 }
 
 void FillListing(const std::vector<RegionListing>& regions, const std::vector<CacheListing>& caches,

@@ -24,6 +24,8 @@ void FillLayerDone(const CallResult& result, uint64_t epoch, uint32_t layer,
                    v1::CompressLayersResponse::LayerDone& message);
 void FillSelectRecomputeResponse(const CallResult& result, uint64_t epoch,
                                  v1::SelectRecomputeResponse& response);
+void FillRerotateResponse(const CallResult& result, uint64_t epoch, v1::RerotateResponse& response);
+void FillFuseResponse(const CallResult& result, uint64_t epoch, v1::FuseResponse& response);
 
 void FillListing(const std::vector<RegionListing>& regions, const std::vector<CacheListing>& caches,
                  uint64_t epoch, v1::ListRegionsResponse& response);

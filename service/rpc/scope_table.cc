@@ -20,6 +20,8 @@ constexpr std::array kRows = {
               Scope::kBound},
     MethodRow{RpcMethod::kSelectRecompute, "kvtriage.v1.BlendService.SelectRecompute",
               Scope::kBound},
+    MethodRow{RpcMethod::kRerotate, "kvtriage.v1.BlendService.Rerotate", Scope::kBound},
+    MethodRow{RpcMethod::kFuse, "kvtriage.v1.BlendService.Fuse", Scope::kBound},
     MethodRow{RpcMethod::kProbeMemory, "kvtriage.v1.AdminService.ProbeMemory", Scope::kBound},
 };
 static_assert(kRows.size() == kRpcMethods);

@@ -8,6 +8,7 @@
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "service/policy/budget_rules.h"
+#include "service/validate/act_proto.h"
 #include "service/validate/field_checks.h"
 #include "service/validate/header_proto.h"
 #include "service/validate/inputs_proto.h"
@@ -18,53 +19,21 @@
 namespace kvtriage {
 namespace {
 
-absl::Status ReadLayers(const v1::CompressRequest& request, std::vector<uint32_t>& layers) {
-  std::vector<int32_t> list;
-  KVTRIAGE_RETURN_IF_ERROR(ReadInt32s("layers_le", request.layers_le(), kMaxLayersPerCache, list));
-  KVTRIAGE_RETURN_IF_ERROR(CheckRowList("layers_le", list, kMaxLayersPerCache));
-  layers.assign(list.begin(), list.end());
-  return absl::OkStatus();
-}
-
-absl::Status ReadAct(const v1::Act& act, const Limits& limits, ActSpec& spec) {
-  switch (act.kind_case()) {
-    case v1::Act::kSelectOnly:
-      spec.kind = ActKind::kSelectOnly;
-      return absl::OkStatus();
-    case v1::Act::kCopyTo:
-      spec.kind = ActKind::kCopy;
-      spec.destination_cache_id = act.copy_to().cache_id();
-      return spec.destination_cache_id == 0 ? Missing("act.copy_to.cache_id") : absl::OkStatus();
-    case v1::Act::kInPlace:
-      spec.kind = ActKind::kInPlace;
-      spec.ledger_slot = act.in_place().ledger_slot();
-      if (spec.ledger_slot < limits.max_in_flight) return absl::OkStatus();
-      return Error(ErrorReason::kFieldInvalid, "act.in_place.ledger_slot", "no such ledger slot")
-          .Got(spec.ledger_slot)
-          .Limit(limits.max_in_flight);
-    case v1::Act::KIND_NOT_SET:
-      break;
-  }
-  return Missing("act");
-}
-
-// Explicit counts per head under PER_LAYER are left to the planner: it knows which head is whose.
-absl::Status CheckLengths(const CompressSpec& spec) {
-  const Budget& budget = spec.policy.budget;
-  if (spec.lengths != LengthRule::kAny && budget.adaptive_alpha) {
-    return Error(ErrorReason::kLengthsUnequal, "output.lengths",
+// Whether the budget keeps to a rule of lengths that `field` asks for. Explicit counts per head
+// under PER_LAYER are left to the planner: it knows which head is whose.
+absl::Status CheckLengths(const Budget& budget, LengthRule rule, std::string_view field) {
+  if (rule != LengthRule::kAny && budget.adaptive_alpha) {
+    return Error(ErrorReason::kLengthsUnequal, field,
                  "an adaptive budget gives heads different lengths");
   }
-  if (spec.lengths != LengthRule::kOne) return absl::OkStatus();
+  if (rule != LengthRule::kOne) return absl::OkStatus();
   if (budget.pyramid_beta) {
-    return Error(ErrorReason::kLengthsUnequal, "output.lengths",
-                 "a pyramid gives layers different lengths");
+    return Error(ErrorReason::kLengthsUnequal, field, "a pyramid gives layers different lengths");
   }
   for (const auto* counts : {&budget.explicit_layers, &budget.explicit_heads}) {
     const auto differs = std::adjacent_find(counts->begin(), counts->end(), std::not_equal_to<>());
     if (differs == counts->end()) continue;
-    return Error(ErrorReason::kLengthsUnequal, "output.lengths",
-                 "the budget's counts give different lengths")
+    return Error(ErrorReason::kLengthsUnequal, field, "the budget's counts give different lengths")
         .Index(static_cast<uint64_t>(differs - counts->begin()) + 1);
   }
   return absl::OkStatus();
@@ -79,7 +48,7 @@ absl::Status ReadOutput(const v1::CompressRequest& request, CompressSpec& spec) 
   KVTRIAGE_RETURN_IF_ERROR(CheckEnum("output.lengths", output.lengths(), v1::LengthRule_IsValid));
   if (output.lengths() == v1::LENGTH_RULE_PER_LAYER) spec.lengths = LengthRule::kPerLayer;
   if (output.lengths() == v1::LENGTH_RULE_ONE) spec.lengths = LengthRule::kOne;
-  return CheckLengths(spec);
+  return CheckLengths(spec.policy.budget, spec.lengths, "output.lengths");
 }
 
 absl::Status CheckExplicitRows(const SequenceSpec& sequence, const PolicySpec& policy) {
@@ -122,6 +91,9 @@ absl::StatusOr<SequenceSpec> ReadSequence(const v1::SequenceSpec& sequence,
   KVTRIAGE_ASSIGN_OR_RETURN(SequenceSpec result, ParseSequence(sequence, spec.act.kind));
   KVTRIAGE_RETURN_IF_ERROR(CheckInputRows(spec.inputs, spec.policy, result));
   KVTRIAGE_RETURN_IF_ERROR(CheckExplicitRows(result, spec.policy));
+  if (spec.act.renumber && !result.positions && result.physical_len > 0) {
+    return Missing("positions");
+  }
   return result;
 }
 
@@ -163,13 +135,16 @@ absl::Status ParseCompressBody(const v1::CompressRequest& request, const Limits&
                                const PolicyDefaults& defaults, CompressSpec& spec) {
   if (request.cache_id() == 0) return Missing("cache_id");
   spec.cache_id = request.cache_id();
-  KVTRIAGE_RETURN_IF_ERROR(ReadLayers(request, spec.layers));
+  KVTRIAGE_RETURN_IF_ERROR(ParseLayers(request.layers_le(), spec.layers));
   KVTRIAGE_ASSIGN_OR_RETURN(spec.policy, ParsePolicy(request.policy(), defaults));
   KVTRIAGE_ASSIGN_OR_RETURN(spec.inputs, ParseInputs(request, spec.policy));
   KVTRIAGE_RETURN_IF_ERROR(
       ParseScorerTensors(request.inputs(), spec.policy.score.scorer, spec.inputs));
-  KVTRIAGE_RETURN_IF_ERROR(ReadAct(request.act(), limits, spec.act));
+  KVTRIAGE_RETURN_IF_ERROR(ParseAct(request.act(), limits, spec.act));
   KVTRIAGE_RETURN_IF_ERROR(ReadOutput(request, spec));
+  // One next position has to fit all heads and layers.
+  const LengthRule renumbered = spec.act.renumber ? LengthRule::kOne : LengthRule::kAny;
+  KVTRIAGE_RETURN_IF_ERROR(CheckLengths(spec.policy.budget, renumbered, "act.renumber"));
   spec.measure = {request.measure().retained_mass(), request.measure().output_error(),
                   request.measure().oracle_recall()};
   return ReadSequences(request, spec);

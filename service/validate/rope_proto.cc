@@ -198,7 +198,14 @@ absl::Status CheckLayerRope(const std::vector<Rope>& ropes, const LayerSpec& lay
   }
   const Rope& rope = ropes[layer.rope_index - 1];
   const uint64_t end = uint64_t{rope.offset} + rope.rotary_dim;
-  if (rope.rotary_dim == 0 || end <= layer.k.layout.row_elems) return absl::OkStatus();
+  if (rope.rotary_dim == 0) return absl::OkStatus();
+  const uint64_t v_end = uint64_t{layer.v_first_elem} + layer.v.layout.row_elems;
+  if (layer.v_in_k && rope.offset < v_end && layer.v_first_elem < end) {
+    return Error(ErrorReason::kGeometryInvalid, "rope_index", "rotated channels belong to V, too")
+        .Got(rope.offset)
+        .Limit(v_end);
+  }
+  if (end <= layer.k.layout.row_elems) return absl::OkStatus();
   return Error(ErrorReason::kGeometryInvalid, "rope_index",
                "rotated channels end outside the K row")
       .Got(end)

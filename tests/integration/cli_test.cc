@@ -72,6 +72,34 @@ class CliWithService : public testing::Test {
   ServiceProcess service_{kServiceProgram};
 };
 
+// The keys of reused chunks are compared where they will stand; what a few rows carry is printed.
+TEST_F(CliWithService, HkvdComparesKeysAtTheSamePositions) {
+  const std::string dump = KVTRIAGE_SOURCE_DIR "/tests/data/blend.safetensors";
+  const auto hkvd = [&](const char* metric) {
+    return Cli(
+        {"hkvd", "--dump", dump, "--layer", "1", "--ratio", "0.15", "--metric", metric, "--json"});
+  };
+  const Ran keys = hkvd("k");
+  ASSERT_EQ(keys.exit, 0) << keys.error;
+  const auto k = nlohmann::json::parse(keys.out);
+  EXPECT_NEAR(k.at("key_difference").at("stored"), 0.7151, 1e-4);
+  EXPECT_NEAR(k.at("key_difference").at("rerotated"), 0.0547, 1e-4);
+  const Ran values = hkvd("v");
+  ASSERT_EQ(values.exit, 0) << values.error;
+  const auto v = nlohmann::json::parse(values.out);
+  EXPECT_FALSE(v.contains("key_difference"));
+  // float64, from the dump.
+  const double want_k[] = {0.6043, 0.7444, 0.8235, 0.8733};
+  const double want_v[] = {0.7233, 0.8045, 0.8531, 0.8850};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NEAR(k.at("carried").at(i).at("divergence_share"), want_k[i], 1e-3);
+    EXPECT_NEAR(v.at("carried").at(i).at("divergence_share"), want_v[i], 1e-3);
+  }
+  const Ran text =
+      Cli({"hkvd", "--dump", dump, "--layer", "1", "--ratio", "0.15", "--metric", "k"});
+  EXPECT_NE(text.out.find("0.7151 as stored, 0.0547 re-rotated"), std::string::npos) << text.out;
+}
+
 TEST_F(CliWithService, InfoDescribesTheService) {
   const Ran text = Cli({"info"});
   EXPECT_EQ(text.exit, 0) << text.error;

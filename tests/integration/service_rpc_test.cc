@@ -316,6 +316,16 @@ TEST_F(ServiceRpc, EveryGuardedMethodRefusesStrangers) {
              v1::SelectRecomputeResponse r;
              return blend->SelectRecompute(c, {}, &r);
            }},
+          {"Rerotate",
+           [&](auto* c) {
+             v1::RerotateResponse r;
+             return blend->Rerotate(c, {}, &r);
+           }},
+          {"Fuse",
+           [&](auto* c) {
+             v1::FuseResponse r;
+             return blend->Fuse(c, {}, &r);
+           }},
           {"ProbeMemory",
            [&](auto* c) {
              v1::ProbeMemoryResponse r;

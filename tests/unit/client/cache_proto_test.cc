@@ -72,13 +72,15 @@ TEST(CacheProto, AScaleForAllRowsIsSentWhereThereIsOne) {
 
 TEST(CacheProto, EveryScalingIsSent) {
   CacheSpec cache;
-  cache.ropes.resize(3);
+  cache.ropes.resize(4);
+  cache.ropes[3].speeds = ThetaSpeeds{1e4, OtherScaling{OtherScaling::Kind::kLongRope}};
   cache.ropes[0].speeds = ThetaSpeeds{1e4, {}};
   cache.ropes[1].speeds = ThetaSpeeds{1e4, LinearScaling{2}};
   cache.ropes[2].speeds = ThetaSpeeds{5e5, Llama3Scaling{}};
   const v1::CacheSpec sent = ToProto(cache, MemoryIds());
   EXPECT_EQ(sent.ropes(0).theta().scaling_case(), v1::RopeSpec::ThetaSpeeds::SCALING_NOT_SET);
   EXPECT_EQ(sent.ropes(1).theta().linear().factor(), 2);
+  EXPECT_EQ(sent.ropes(3).theta().other(), v1::RopeSpec::LONGROPE);
   EXPECT_EQ(sent.ropes(2).theta().llama3().factor(), 8);
   EXPECT_EQ(sent.ropes(2).theta().llama3().low(), 1);
   EXPECT_EQ(sent.ropes(2).theta().llama3().high(), 4);

@@ -37,6 +37,7 @@ class Recorder : public EngineObserver {
                      d.moved_bytes,
                      {d.layers.begin(), d.layers.end()}});
   }
+  void OnBlendWrite(const BlendWrite&) override {}
   void OnBlend(const BlendDecision& decision) override {
     const MutexLock lock(&mu_);
     blends_.push_back(decision);

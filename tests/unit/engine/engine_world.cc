@@ -121,6 +121,18 @@ PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session,
                    absl::Seconds(30));
 }
 
+PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, RerotateSpec spec,
+                  uint64_t body) {
+  return StartWith(world.engine(), &Engine::Rerotate, session, std::move(spec), body,
+                   absl::Seconds(30));
+}
+
+PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, FuseSpec spec,
+                  uint64_t body) {
+  return StartWith(world.engine(), &Engine::Fuse, session, std::move(spec), body,
+                   absl::Seconds(30));
+}
+
 PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, RegisterSpec spec,
                   uint64_t body) {
   return StartWith(world.engine(), &Engine::Register, session, std::move(spec), body,

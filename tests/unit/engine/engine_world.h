@@ -57,6 +57,10 @@ PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, C
                   uint64_t body = 1, absl::Duration deadline = absl::Seconds(30));
 PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session,
                   SelectRecomputeSpec spec, uint64_t body = 1);
+PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, RerotateSpec spec,
+                  uint64_t body = 1);
+PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, FuseSpec spec,
+                  uint64_t body = 1);
 PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, RegisterSpec spec,
                   uint64_t body = 1);
 CallResult RunCall(EngineWorld& world, const std::shared_ptr<Session>& session, CompressSpec spec,

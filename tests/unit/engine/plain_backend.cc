@@ -1,6 +1,7 @@
 #include "tests/unit/engine/plain_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/core/splitmix64.h"
@@ -71,6 +72,38 @@ void MoveOne(const MoveRequest& request, MoveResult& result) {
                ReadRow(request.from, request.from_rows, head, from));
       result.bytes_written += request.from.layout.row_bytes();
     }
+  }
+}
+
+// One head, in float64: channel pairs turned by (to - from) * f, or the difference of float32
+// products.
+void RotateHead(const RotateRequest& request, size_t layer, uint32_t head, RotateResult& result) {
+  const Rope& rope = *request.rope;
+  const ViewLayout& layout = request.keys[layer].layout;
+  for (uint32_t j = 0; j < request.count; ++j) {
+    const size_t list = layer * layout.heads + head;
+    const uint64_t was =
+        request.from_rows.empty() ? j : static_cast<uint64_t>(request.from_rows[list][j]);
+    const RowPosition from = request.from.At(was, rope.multi_plane());
+    const RowPosition to = request.to.At(j, rope.multi_plane());
+    if (from == to) continue;
+    std::byte* const row =
+        RowAddress(request.keys[layer], request.rows, head, uint64_t{request.first_row} + j);
+    for (uint32_t p = 0; p < rope.rotary_dim / 2; ++p) {
+      const bool first = p < rope.sections[0], second = p < rope.sections[0] + rope.sections[1];
+      const size_t plane = !rope.multi_plane() || first ? 0 : second ? 1 : 2;
+      const double angle = static_cast<double>(to[plane] - from[plane]) * rope.speeds[p];
+      const bool half = rope.pairing == RopePairing::kHalf;
+      const uint32_t a = rope.offset + (half ? p : 2 * p);
+      const uint32_t b = rope.offset + (half ? p + rope.rotary_dim / 2 : 2 * p + 1);
+      const float x = LoadElement(row + a * layout.elem_stride, layout.dtype);
+      const float y = LoadElement(row + b * layout.elem_stride, layout.dtype);
+      StoreElement(row + a * layout.elem_stride, layout.dtype,
+                   static_cast<float>(x * std::cos(angle) - y * std::sin(angle)));
+      StoreElement(row + b * layout.elem_stride, layout.dtype,
+                   static_cast<float>(y * std::cos(angle) + x * std::sin(angle)));
+    }
+    result.bytes_written += rope.rotary_dim * ElementBytes(layout.dtype);
   }
 }
 
@@ -173,6 +206,33 @@ absl::Status PlainBackend::Move(std::span<const MoveRequest> requests, MoveResul
     MoveOne(requests[i], result);
   }
   return fails ? absl::InternalError("told to fail") : absl::OkStatus();
+}
+
+absl::Status PlainBackend::Rotate(std::span<const RotateRequest> requests, RotateResult& result) {
+  for (const RotateRequest& request : requests) {
+    for (size_t layer = 0; layer < request.keys.size(); ++layer) {
+      for (uint32_t h = 0; h < request.keys[layer].layout.heads; ++h) {
+        RotateHead(request, layer, h, result);
+      }
+    }
+    if (hooks_->fail_writes) return absl::InternalError("told to fail");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlainBackend::CopyRows(std::span<const RowCopy> copies, RowCopyResult& result) {
+  for (const RowCopy& copy : copies) {
+    for (uint32_t h = 0; h < copy.from.layout.heads; ++h) {
+      for (uint32_t j = 0; j < copy.count; ++j) {
+        const auto from = copy.from_row.empty() ? j : static_cast<uint64_t>(copy.from_row[j]);
+        const auto to = copy.to_row.empty() ? j : static_cast<uint64_t>(copy.to_row[j]);
+        WriteRow(copy.to, copy.to_rows, h, to, ReadRow(copy.from, copy.from_rows, h, from));
+        result.bytes_written += copy.from.layout.row_bytes();
+      }
+    }
+    if (hooks_->fail_writes) return absl::InternalError("told to fail");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace kvtriage

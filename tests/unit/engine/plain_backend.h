@@ -15,10 +15,11 @@ namespace kvtriage {
 
 // Set before a call is made, read on the lane.
 struct BackendHooks {
-  std::function<void()> on_score;  // once per call of Score
-  std::function<void()> on_move;   // once per call of Move, before the first byte
-  std::atomic<int> fail_move{-1};  // the call of Move that fails half-way, counted from 0
-  std::atomic<int> moves{0};       // calls of Move so far
+  std::function<void()> on_score;        // once per call of Score
+  std::function<void()> on_move;         // once per call of Move, before the first byte
+  std::atomic<int> fail_move{-1};        // the call of Move that fails half-way, counted from 0
+  std::atomic<int> moves{0};             // calls of Move so far
+  std::atomic<bool> fail_writes{false};  // Rotate and CopyRows fail, half-way where there are two
   std::atomic<int> scores{0};
 };
 
@@ -35,6 +36,8 @@ class PlainBackend : public Backend {
                        std::vector<QualityResult>& results) override;
   absl::Status Diverge(const DivergenceRequest& request, DivergenceResult& result) override;
   absl::Status Move(std::span<const MoveRequest> requests, MoveResult& result) override;
+  absl::Status Rotate(std::span<const RotateRequest> requests, RotateResult& result) override;
+  absl::Status CopyRows(std::span<const RowCopy> copies, RowCopyResult& result) override;
 
  private:
   std::shared_ptr<BackendHooks> hooks_;

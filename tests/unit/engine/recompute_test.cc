@@ -302,5 +302,85 @@ TEST_F(Recompute, BadSourcesAreNamed) {
   EXPECT_EQ(ReasonOf(Do(spec).status), "index_out_of_range");
 }
 
+// Behind a first check layer only its rows are candidates, and the ratio refers to its base.
+TEST_F(Recompute, GradualFilteringStaysInside) {
+  SelectRecomputeSpec spec = Spec({5, 1, 4, 2, 8, 3, 7, 6});
+  spec.ratio = 0.75;
+  const RecomputeAnswer first = Answer(spec);
+  EXPECT_EQ(first.rows, (Rows{0, 2, 4, 5, 6, 7}));
+  spec = Spec({6, 7, 3, 8, 2, 4, 1, 5});
+  spec.ratio = 0.25;
+  spec.previous = PreviousHkvd{first.rows, first.base};
+  RecomputeAnswer second = Answer(spec);
+  EXPECT_EQ(second.rows, (Rows{0, 7}));  // rows 1 and 3 diverge more, but are out
+  EXPECT_EQ(second.base, 8u);
+  spec.ratio = 1.0;  // more than the first layer chose
+  EXPECT_EQ(Answer(spec).rows, first.rows);
+  spec.must = {3};
+  EXPECT_EQ(Answer(spec).rows, (Rows{0, 2, 3, 4, 5, 6, 7}));
+  spec.previous = PreviousHkvd{{}, 8};
+  EXPECT_EQ(Answer(spec).rows, (Rows{3}));
+}
+
+TEST_F(Recompute, GathersTheSelectedRows) {
+  constexpr uint64_t kFrom = 8192, kTo = 12288;
+  SelectRecomputeSpec spec = Spec({1, 9, 4, 9, 0, 81});
+  auto* const rows = reinterpret_cast<float*>(lent_.data() + kFrom);
+  auto* const gathered = reinterpret_cast<float*>(lent_.data() + kTo);
+  for (int i = 0; i < 6; ++i) rows[i] = static_cast<float>(10 + i);
+  for (int i = 0; i < 6; ++i) gathered[i] = -1;
+  spec.gather.emplace().from.tensor = At(kFrom, 4);
+  spec.gather->from.first_row = 2;
+  spec.gather->to = At(kTo, 3);
+  spec.must = {3, 5};
+  spec.ratio = 0;
+  EXPECT_EQ(RowsOf(spec), (Rows{3, 5}));
+  EXPECT_EQ(gathered[0], 11);  // row 3 stands at index 1 of a tensor that begins with row 2
+  EXPECT_EQ(gathered[1], 13);
+  EXPECT_EQ(gathered[2], -1);
+  const auto refused = [&](const SelectRecomputeSpec& bad, const char* reason, const char* field) {
+    const CallResult result = Do(bad);
+    EXPECT_EQ(ReasonOf(result.status), reason);
+    EXPECT_EQ(FieldOf(result.status), field);
+    EXPECT_EQ(gathered[0], 11);
+  };
+  SelectRecomputeSpec bad = spec;
+  bad.gather->to.rows = 1;
+  refused(bad, "destination_too_small", "gather.to.rows");
+  bad = spec;
+  bad.gather->to.dtype = DType::kF16;
+  refused(bad, "geometry_invalid", "gather.to.dtype");
+  bad = spec;
+  bad.gather->from.first_row = 4;
+  refused(bad, "field_invalid", "gather.from.tensor.rows");
+  bad = spec;
+  bad.gather->to = At(kFrom + 4, 3);
+  refused(bad, "view_overlap", "gather.to");
+  bad = spec;
+  bad.gather->to = At(kCached, 3);
+  refused(bad, "view_overlap", "gather.to");
+  bad = spec;
+  bad.gather->to.region_id = 1;
+  refused(bad, "memory_unknown", "gather.to");
+  bad = spec;
+  bad.gather->to.region_id = lent_.LendAgain(/*writable=*/false);
+  refused(bad, "region_read_only", "gather.to");
+}
+
+TEST_F(Recompute, KeysOfACacheAreComparedAsTheyStand) {
+  WorkerCache cache(session_, {.heads = {1}, .dk = 1, .dv = 1});
+  auto* const keys = reinterpret_cast<float*>(cache.lent().data());
+  for (int i = 0; i < 64; ++i) keys[i] = 0;
+  SelectRecomputeSpec spec = Spec({1, 9, 4, 0});
+  spec.cached = {};
+  spec.cached.cache_id = cache.id();
+  spec.cached.values = false;
+  spec.cached.table = {2};
+  spec.ratio = 0.25;
+  EXPECT_EQ(RowsOf(spec), (Rows{1}));
+  keys[2 * 4 + 1] = 3;  // block 2, slot 1: equal to the fresh row now
+  EXPECT_EQ(RowsOf(spec), (Rows{2}));
+}
+
 }  // namespace
 }  // namespace kvtriage

@@ -105,8 +105,10 @@ WorkerCache::WorkerCache(std::shared_ptr<Session> session, const CacheShape& sha
     if (shape.companion_bytes > 0) {
       layer.companions.push_back(place(OpaqueLayout(shape, shape.heads[l], shape.companion_bytes)));
     }
+    if (l < shape.rope_of.size()) layer.rope_index = shape.rope_of[l];
     spec_.layers.push_back(layer);
   }
+  spec_.ropes = shape.ropes;
   spec_.num_layers = static_cast<uint32_t>(shape.heads.size());
   tail_ = (next + kPage - 1) / kPage * kPage;
   lent_ = std::make_unique<Lent>(session, tail_ + tail_bytes, shape.writable);

@@ -23,6 +23,8 @@ struct CacheShape {
   bool writable = true;
   bool row_scales = false;  // K and V have a float32 per row
   bool v_in_k = false;      // MLA: V is the last dv elements of K's rows
+  std::vector<Rope> ropes = {};
+  std::vector<uint32_t> rope_of = {};  // per layer, 1-based; 0 and absent: no rotary part
 };
 
 class WorkerCache {

@@ -50,6 +50,15 @@ TEST(RotateTurnsTest, ChannelsOutsideKeepTheirValue) {
   EXPECT_NEAR(row[2], std::sin(1.0), 1e-7);
 }
 
+// Kind: old position assumed zero. A key turns by the difference of its positions.
+// https://github.com/LMCache/LMCache/issues/845
+TEST(RotateTurnsTest, TheOldPositionCounts) {
+  const Rope rope{.rotary_dim = 4, .speeds = {1, 0.01}};
+  const std::vector<float> at_three = Turned(rope, {1, 0, 0, 0}, 0, 3);
+  ExpectRow(at_three, {-0.9899924966, 0, 0.1411200081, 0});
+  ExpectRow(Turned(rope, at_three, 3, 1), {0.5403023059, 0, 0.8414709848, 0});
+}
+
 // Angles of a float32 table are products rounded to float32, so a turn is the difference of two
 // rounded angles, and that is not the rounded angle of the difference.
 TEST(RotateTurnsTest, TableAnglesAreTheModelsOwn) {

@@ -102,6 +102,8 @@ TEST(Metrics, EnumsNameTheLabelValuesInOrder) {
       std::string(catalogue::kCodeValues[static_cast<size_t>(absl::StatusCode::kUnauthenticated)]),
       "UNAUTHENTICATED");
   EXPECT_EQ(RpcMethodName(RpcMethod::kSelectRecompute), "SelectRecompute");
+  EXPECT_EQ(RpcMethodName(RpcMethod::kRerotate), "Rerotate");
+  EXPECT_EQ(RpcMethodName(RpcMethod::kFuse), "Fuse");
 }
 
 TEST(Metrics, StaysBelowTheSeriesLimit) {
@@ -199,6 +201,7 @@ TEST(Metrics, WhatIsNotANumberIsNotObserved) {
   blend.covered_divergence = 0.5;
   blend.left_divergence = -1;  // not known
   metrics.OnBlend(blend);
+  metrics.OnBlendWrite({5, 4096});
   const auto series = SeriesOf(metrics.Page());
   EXPECT_EQ(
       series.at("kvtriage_attention_mass_retained_ratio_count{policy=\"other\",role=\"active\"}"),
@@ -206,6 +209,7 @@ TEST(Metrics, WhatIsNotANumberIsNotObserved) {
   EXPECT_EQ(series.at("kvtriage_blend_left_divergence_ratio_count"), 0);
   EXPECT_EQ(series.at("kvtriage_blend_covered_divergence_ratio_count"), 1);
   EXPECT_EQ(series.at("kvtriage_blend_tokens_total{verdict=\"recompute\"}"), 2);
+  EXPECT_EQ(series.at("kvtriage_blend_tokens_total{verdict=\"fused\"}"), 5);
 }
 
 TEST(Metrics, LayersAreGroupedByTheFirstModel) {

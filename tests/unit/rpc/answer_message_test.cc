@@ -41,7 +41,7 @@ CompressAnswer TwoLayers() {
   SequenceOutcome outcome;
   outcome.sequence_id = 9;
   outcome.kv_revision = 2;
-  outcome.logical_len = 20;
+  outcome.logical_len = outcome.next_position = 20;
   outcome.physical_len = 10;
   outcome.kept = 3;
   outcome.blocks_used = 1;

@@ -5,10 +5,12 @@
 
 #include "google/protobuf/stubs/common.h"
 #include "gtest/gtest.h"
-#include "service/validate/blend_proto.h"
 #include "service/validate/body_hash.h"
 #include "service/validate/compress_proto.h"
+#include "service/validate/fuse_proto.h"
+#include "service/validate/recompute_proto.h"
 #include "service/validate/region_proto.h"
+#include "service/validate/rerotate_proto.h"
 #include "service/validate/session_proto.h"
 #include "tests/unit/validate/message_mutator.h"
 #include "tests/unit/validate/refusal.h"
@@ -94,6 +96,18 @@ TEST(Mutations, SelectRecompute) {
                                            [](const v1::SelectRecomputeRequest& request) {
                                              return ParseSelectRecompute(request).status();
                                            });
+}
+
+TEST(Mutations, Rerotate) {
+  RunMutations<v1::RerotateRequest>(
+      [](int) { return ValidRerotate(); },
+      [](const v1::RerotateRequest& request) { return ParseRerotate(request, Limits()).status(); });
+}
+
+TEST(Mutations, Fuse) {
+  RunMutations<v1::FuseRequest>(
+      [](int) { return ValidFuse(); },
+      [](const v1::FuseRequest& request) { return ParseFuse(request, Limits()).status(); });
 }
 
 TEST(Mutations, Hello) {

@@ -87,6 +87,10 @@ TEST(ParseRope, WithoutRotatedChannelsNothingElseIsNeeded) {
   EXPECT_EQ(spec->RopeOf(1), nullptr);
 }
 
+// Kinds: unsupported scaling ignored; partial rotary ignored; multi-axis positions.
+// https://github.com/LMCache/LMCache/issues/242 https://github.com/UCSB-NLP-Chang/KVLink/issues/1
+// https://github.com/AI-Hypercomputer/maxtext/pull/4615
+// https://github.com/tetherto/qvac-fabric-llm.cpp/pull/146
 TEST(RopeRefusals, NameTheField) {
   const struct {
     const char* name;

@@ -206,7 +206,38 @@ v1::SelectRecomputeRequest ValidSelectRecompute() {
   request.set_must_le(Int32Bytes({5, 9}));
   request.set_metric(v1::DIVERGENCE_METRIC_V_L2);
   request.set_ratio(1.0 / 3);
+  request.mutable_previous()->set_hkvd_le(Int32Bytes({4, 6, 8}));
+  request.mutable_previous()->set_base(5);
   request.mutable_positions()->set_first_position(0);
+  *request.mutable_gather()->mutable_from()->mutable_tensor() = PackedTensor(1, 10, 8, 64);
+  *request.mutable_gather()->mutable_to() = PackedTensor(1, 6, 8, 64);
+  return request;
+}
+
+v1::RerotateRequest ValidRerotate() {
+  v1::RerotateRequest request;
+  SetKey(*request.mutable_header());
+  request.set_cache_id(kCacheId);
+  request.set_layers_le(Int32Bytes({0, 1}));
+  *request.mutable_sequence() = Sequence(11, 20, 0, 0);
+  request.set_first_row(3);
+  request.set_rows(5);
+  request.mutable_new_positions()->mutable_list()->set_inline_le(Int32Bytes({40, 41, 42, 43, 44}));
+  request.set_angles(v1::ANGLE_MODE_EXACT);
+  request.mutable_act()->mutable_in_place()->set_ledger_slot(1);
+  return request;
+}
+
+v1::FuseRequest ValidFuse() {
+  v1::FuseRequest request;
+  SetKey(*request.mutable_header());
+  request.set_cache_id(kCacheId);
+  *request.mutable_sequence() = Sequence(11, 20, 0, 0);
+  request.set_rows_le(Int32Bytes({2, 19}));
+  *request.mutable_keys() = PackedTensor(2, 2, 2, 64);
+  *request.mutable_values() = PackedTensor(2, 2, 2, 64);
+  request.set_write_back(v1::FuseRequest::WRITE_BACK_PARTIAL);
+  request.mutable_in_place()->set_ledger_slot(1);
   return request;
 }
 

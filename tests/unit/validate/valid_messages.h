@@ -29,8 +29,12 @@ v1::RegisterRegionsRequest ValidRegister();
 // elements.
 v1::RegisterRegionsRequest ValidLatentRegister();
 
-// 10 rows, prefix 4, two dense sources, ratio 1/3.
+// 10 rows, prefix 4, a dense and a paged source, ratio 1/3, a previous layer, a gather.
 v1::SelectRecomputeRequest ValidSelectRecompute();
+
+// Rows 3 to 7 of a sequence of 20 rows, in place; 2 rows of 2 layers.
+v1::RerotateRequest ValidRerotate();
+v1::FuseRequest ValidFuse();
 
 v1::AttachRequest ValidHello();
 

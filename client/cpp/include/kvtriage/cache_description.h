@@ -96,9 +96,14 @@ struct YarnScaling {
   double beta_fast = 32, beta_slow = 1;
   uint32_t original_length = 0;
 };
+// A kind that cannot be re-rotated: said and refused (rope_unsupported), never dropped.
+struct OtherScaling {
+  enum class Kind { kDynamicNtk = 1, kLongRope = 2, kUnknown = 3 };
+  Kind kind = Kind::kUnknown;
+};
 struct ThetaSpeeds {
   double theta = 0;
-  std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling> scaling;
+  std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling, OtherScaling> scaling;
 };
 
 // Rotary position embedding of keys.

@@ -101,6 +101,13 @@ struct Measure {
   bool retained_mass = false, output_error = false, oracle_recall = false;
 };
 
+// Of the angle that turns a key to another position.
+enum class AngleMode {
+  kUnspecified = 0,
+  kExact = 1,     // (new - old) * f in float64
+  kFp32Table = 2  // difference of float32 products: equals a model's float32 table
+};
+
 struct CompressRequest {
   Cache cache;
   std::vector<int32_t> layers;  // ascending indexes into CacheSpec::layers; empty: all
@@ -108,6 +115,10 @@ struct CompressRequest {
   Policy policy;
   ScoreInputs inputs;
   Act act;
+  // Kept row j is turned to position j, and the next token's position is `kept`: not with
+  // SelectOnly, and only where all lists have one length and `positions` of the sequences are
+  // given.
+  std::optional<AngleMode> renumber;
   LengthRule lengths = LengthRule::kAny;
   Measure measure;
 };
@@ -143,7 +154,7 @@ struct SequenceResult {
   uint64_t kept = 0;  // new physical length
   uint64_t dropped = 0;
   uint64_t total_dropped = 0;
-  uint64_t next_position = 0;
+  uint64_t next_position = 0;  // logical_len, or kept if renumbered
   uint32_t blocks_used = 0;
   bool noop = false;  // the budget covered everything: no byte was written
   // The table to go on with: the old one (of a copy: the destination), cut at blocks_used. No freed

@@ -17,15 +17,34 @@ struct DenseRows {
   TensorSpec tensor;  // row r stands at index r - first_row
   uint32_t first_row = 0;
 };
-struct PagedRows {  // V of a registered cache
+struct PagedRows {  // K or V of a registered cache
   Cache cache;
   uint32_t layer = 0;
   std::vector<int32_t> table;
   uint32_t first_slot = 0;
+  bool values = true;  // false: keys
 };
 using RowSource = std::variant<DenseRows, PagedRows>;
 
-enum class DivergenceMetric { kUnspecified = 0, kVL2 = 1, kVRelative = 3 };
+enum class DivergenceMetric {
+  kUnspecified = 0,
+  kVL2 = 1,
+  kKL2 = 2,  // of keys at the same positions: re-rotate the cached ones first
+  kVRelative = 3
+};
+
+// Gradual filtering: what the check layer before answered. Candidates are only its HKVD rows.
+struct PreviousHkvd {
+  std::vector<int32_t> hkvd;  // RecomputeResult::hkvd_rows()
+  uint32_t base = 0;
+};
+
+// Row i of `to` becomes selected row i of `from`: Q, or the residual stream (one head). The same
+// heads, elems and type; memory of its own.
+struct QueryGather {
+  RowSource from;
+  TensorSpec to;
+};
 
 struct RecomputeRequest {
   RowSource fresh, cached;
@@ -38,7 +57,9 @@ struct RecomputeRequest {
   DivergenceMetric metric = DivergenceMetric::kUnspecified;
   std::optional<double> ratio;  // one of the two
   std::optional<double> threshold;
+  std::optional<PreviousHkvd> previous;
   Positions positions = uint64_t{0};  // of all rows, never decreasing
+  std::optional<QueryGather> gather;
 };
 
 struct RecomputeResult {
@@ -53,6 +74,8 @@ struct RecomputeResult {
   double gap = 0;     // next divergence / last one chosen
   uint32_t nonfinite_rows = 0;
   double divergence_share = 0;
+
+  std::vector<int32_t> hkvd_rows() const;  // those of `rows` that were chosen by divergence
 };
 
 }  // namespace kvtriage::client

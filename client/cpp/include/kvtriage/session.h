@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kvtriage/blend.h"
 #include "kvtriage/cache_description.h"
 #include "kvtriage/compress.h"
 #include "kvtriage/layer_stream.h"
@@ -126,6 +127,10 @@ class Session {
                                                           const CallOptions& options = {});
   absl::StatusOr<RecomputeResult> SelectRecompute(const RecomputeRequest& request,
                                                   const CallOptions& options = {});
+  // Keys turned to other positions, and recomputed rows written back. Neither ends in doubt; until
+  // it returns, the engine neither runs nor frees the sequence.
+  RowsOutcome Rerotate(const RerotateRequest& request, const CallOptions& options = {});
+  RowsOutcome Fuse(const FuseRequest& request, const CallOptions& options = {});
   // When it returns OK, no job touches the rows of these sequences: their blocks may be reused.
   absl::StatusOr<Released> ReleaseSequences(const std::vector<uint64_t>& sequence_ids,
                                             const CallOptions& options = {});

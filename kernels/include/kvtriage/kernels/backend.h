@@ -11,7 +11,9 @@
 #include "absl/status/status.h"
 #include "kvtriage/kernels/compact.h"
 #include "kvtriage/kernels/divergence.h"
+#include "kvtriage/kernels/fuse.h"
 #include "kvtriage/kernels/quality.h"
+#include "kvtriage/kernels/rotate.h"
 #include "kvtriage/kernels/score.h"
 #include "kvtriage/kernels/select.h"
 
@@ -39,6 +41,10 @@ class Backend {
 
   // Moves all requests; they belong to one sequence and write disjoint rows. Not interruptible.
   virtual absl::Status Move(std::span<const MoveRequest> requests, MoveResult& result) = 0;
+  // Turns all requests' keys; no two share a row. Not interruptible.
+  virtual absl::Status Rotate(std::span<const RotateRequest> requests, RotateResult& result) = 0;
+  // Copies all requests' rows; no two write the same row. Not interruptible.
+  virtual absl::Status CopyRows(std::span<const RowCopy> copies, RowCopyResult& result) = 0;
 };
 
 // Host memory. `threads` >= 1 counts the calling thread, which works too; 0 = one per core.

@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "kvtriage/kernels/views.h"
+
 namespace kvtriage {
 
 enum class RopePairing : uint8_t {
@@ -52,6 +54,41 @@ void TurnBetween(const Rope& rope, AngleMode mode, const RowPosition& from, cons
 // Turns one row of at least offset + R float32 channels in place; products and sums in float32.
 void TurnRow(const Rope& rope, std::span<const float> cosines, std::span<const float> sines,
              float* row);
+
+// Positions of rows 0, 1, 2, ...
+struct RowPositions {
+  uint64_t first = 0;             // row i is at first + i, when there is no list
+  const int32_t* list = nullptr;  // one per row; of a rope with planes three lists, back to back
+  uint32_t rows = 0;              // of the list
+
+  RowPosition At(uint64_t row, bool multi_plane) const {
+    if (list == nullptr) return AtPosition(static_cast<int64_t>(first + row));
+    if (!multi_plane) return AtPosition(list[row]);
+    return {list[row], list[uint64_t{rows} + row], list[uint64_t{2} * rows + row]};
+  }
+};
+
+// Stored keys of layers that share a rope, turned in place. Row first_row + j of head h goes to
+// position to.At(j). It comes from position from.At(j), or, where lists are given (one per layer
+// and head, layer-major, `count` long), from.At(from_rows[list][j]): keys that have moved since.
+// Rows that stay at their position keep every byte.
+//
+// An element is widened to float32, turned and rounded once to its type (a scale of fp8 rows drops
+// out of a turn; what is too large for the type saturates); the bits depend on the
+// row's numbers and positions only, not on the layout, the threads or the neighbours.
+struct RotateRequest {
+  std::vector<KvView> keys;
+  SequenceRows rows;
+  uint32_t first_row = 0, count = 0;
+  const Rope* rope = nullptr;
+  AngleMode mode = AngleMode::kExact;
+  RowPositions from, to;
+  std::vector<std::span<const int32_t>> from_rows;  // empty, or layers * heads
+};
+
+struct RotateResult {
+  uint64_t bytes_written = 0;
+};
 
 }  // namespace kvtriage
 

@@ -1,4 +1,4 @@
-#include "service/validate/blend_proto.h"
+#include "service/validate/recompute_proto.h"
 
 #include <cmath>
 #include <utility>
@@ -9,59 +9,15 @@
 #include "service/validate/field_checks.h"
 #include "service/validate/header_proto.h"
 #include "service/validate/limits.h"
-#include "service/validate/sequence_proto.h"
-#include "service/validate/view_proto.h"
+#include "service/validate/row_source_proto.h"
 
 namespace kvtriage {
 namespace {
 
-absl::Status ReadTensor(const v1::RowSource& source, RowSourceSpec& spec) {
-  auto tensor = ParseTensor(source.tensor());
-  if (!tensor.ok()) return UnderField(tensor.status(), "tensor");
-  if (tensor->layers != 1) {
-    return Error(ErrorReason::kFieldInvalid, "tensor.layers", "one check layer at a time")
-        .Got(tensor->layers)
-        .Limit(1);
-  }
-  if (tensor->heads > kMaxKvHeads) {
-    return Error(ErrorReason::kTooMany, "tensor.heads", "too many KV heads")
-        .Got(tensor->heads)
-        .Limit(kMaxKvHeads);
-  }
-  if (tensor->elems > kMaxHeadSize) {
-    return Error(ErrorReason::kUnsupported, "tensor.elems", "head size outside 1..576")
-        .Got(tensor->elems)
-        .Limit(kMaxHeadSize);
-  }
-  spec.tensor = *tensor;
-  spec.first_row = source.first_row();
-  return absl::OkStatus();
-}
-
-absl::Status ReadPaged(const v1::RowSource& source, RowSourceSpec& spec) {
-  const v1::RowSource::PagedRows& paged = source.paged();
-  if (source.first_row() != 0) return Invalid("first_row", "must be 0 when rows are paged");
-  if (paged.cache_id() == 0) return Missing("paged.cache_id");
-  if (!paged.values()) {
-    return Error(ErrorReason::kUnsupported, "paged.values", "keys cannot be compared yet");
-  }
-  spec.cache_id = paged.cache_id();
-  spec.layer = paged.layer();
-  spec.first_slot = paged.first_slot();
-  return ParseTable("paged.table", paged.has_table(), paged.table(), true, spec.table);
-}
-
-absl::Status ReadSource(const v1::RowSource& source, uint32_t rows, RowSourceSpec& spec) {
-  switch (source.kind_case()) {
-    case v1::RowSource::kTensor:
-      return ReadTensor(source, spec);
-    case v1::RowSource::kPaged:
-      return ReadPaged(source, spec);
-    case v1::RowSource::KIND_NOT_SET:
-      break;
-  }
-  return rows == 0 ? absl::OkStatus() : Missing("");
-}
+// Tensors of one check layer, of a size that views may have.
+constexpr RowShape kCacheRows{kMaxKvHeads, kMaxHeadSize};
+// Queries, or residuals: one head of hidden size.
+constexpr RowShape kQueryRows{kMaxQueryHeads, kMaxHiddenSize};
 
 absl::Status CheckSameShape(const SelectRecomputeSpec& spec) {
   if (!spec.fresh.tensor || !spec.cached.tensor) return absl::OkStatus();
@@ -113,10 +69,52 @@ absl::Status ReadRowClasses(const v1::SelectRecomputeRequest& request, SelectRec
 }
 
 absl::Status ReadMetric(v1::DivergenceMetric metric, SelectRecomputeSpec& spec) {
-  // 2 is K_L2.
-  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("metric", metric, v1::DivergenceMetric_IsValid, {2}));
+  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("metric", metric, v1::DivergenceMetric_IsValid));
   spec.metric = metric == v1::DIVERGENCE_METRIC_V_RELATIVE ? DivergenceMetric::kRelative
                                                            : DivergenceMetric::kL2;
+  return absl::OkStatus();
+}
+
+// A metric of keys reads keys, one of values values; of a tensor only the caller knows.
+absl::Status CheckMetricSource(v1::DivergenceMetric metric, const RowSourceSpec& source,
+                               const std::string& field) {
+  const bool values = metric != v1::DIVERGENCE_METRIC_K_L2;
+  if (source.tensor || source.cache_id == 0 || source.values == values) return absl::OkStatus();
+  return Invalid(field + ".paged.values", "not what the metric compares");
+}
+
+absl::Status ReadPrevious(const v1::SelectRecomputeRequest& request, SelectRecomputeSpec& spec) {
+  if (!request.has_previous()) return absl::OkStatus();
+  const auto& previous = request.previous();
+  PreviousHkvd& out = spec.previous.emplace();
+  KVTRIAGE_RETURN_IF_ERROR(
+      ReadInt32s("previous.hkvd_le", previous.hkvd_le(), kMaxRowsPerSequence, out.hkvd));
+  KVTRIAGE_RETURN_IF_ERROR(CheckRowList("previous.hkvd_le", out.hkvd, spec.rows));
+  if (!out.hkvd.empty() && static_cast<uint32_t>(out.hkvd.front()) < spec.prefix) {
+    return Error(ErrorReason::kIndexInvalid, "previous.hkvd_le", "row inside the prefix")
+        .Index(0)
+        .Got(static_cast<uint32_t>(out.hkvd.front()))
+        .Limit(spec.prefix);
+  }
+  if (previous.base() < out.hkvd.size() || previous.base() > spec.rows) {
+    return Error(ErrorReason::kFieldInvalid, "previous.base",
+                 "fewer than the rows chosen of it, or more than the sequence has")
+        .Got(previous.base())
+        .Limit(spec.rows);
+  }
+  out.base = previous.base();
+  return absl::OkStatus();
+}
+
+absl::Status ReadGather(const v1::SelectRecomputeRequest& request, SelectRecomputeSpec& spec) {
+  if (!request.has_gather()) return absl::OkStatus();
+  QueryGatherSpec& gather = spec.gather.emplace();
+  auto from = ParseRowSource(request.gather().from(), spec.rows > 0, kQueryRows, gather.from);
+  if (!from.ok()) return UnderField(from, "gather.from");
+  if (!request.gather().has_to()) return Missing("gather.to");
+  auto to = ParseOneLayer(request.gather().to(), kQueryRows);
+  if (!to.ok()) return UnderField(to.status(), "gather.to");
+  gather.to = *to;
   return absl::OkStatus();
 }
 
@@ -189,13 +187,19 @@ absl::StatusOr<SelectRecomputeSpec> ParseSelectRecompute(
   KVTRIAGE_RETURN_IF_ERROR(ReadMetric(request.metric(), spec));
   KVTRIAGE_RETURN_IF_ERROR(ReadAmount(request, spec));
   KVTRIAGE_RETURN_IF_ERROR(ReadPositions(request.positions(), spec));
-  if (auto status = ReadSource(request.fresh(), spec.rows, spec.fresh); !status.ok()) {
+  KVTRIAGE_RETURN_IF_ERROR(ReadPrevious(request, spec));
+  const bool needed = spec.rows > 0;
+  if (auto status = ParseRowSource(request.fresh(), needed, kCacheRows, spec.fresh); !status.ok()) {
     return UnderField(status, "fresh");
   }
-  if (auto status = ReadSource(request.cached(), spec.rows, spec.cached); !status.ok()) {
+  if (auto status = ParseRowSource(request.cached(), needed, kCacheRows, spec.cached);
+      !status.ok()) {
     return UnderField(status, "cached");
   }
+  KVTRIAGE_RETURN_IF_ERROR(CheckMetricSource(request.metric(), spec.fresh, "fresh"));
+  KVTRIAGE_RETURN_IF_ERROR(CheckMetricSource(request.metric(), spec.cached, "cached"));
   KVTRIAGE_RETURN_IF_ERROR(CheckSameShape(spec));
+  KVTRIAGE_RETURN_IF_ERROR(ReadGather(request, spec));
   return spec;
 }
 

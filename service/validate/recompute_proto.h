@@ -1,10 +1,10 @@
 // SelectRecomputeRequest: everything that the message alone tells. Pure.
-#ifndef KVTRIAGE_SERVICE_VALIDATE_BLEND_PROTO_H_
-#define KVTRIAGE_SERVICE_VALIDATE_BLEND_PROTO_H_
+#ifndef KVTRIAGE_SERVICE_VALIDATE_RECOMPUTE_PROTO_H_
+#define KVTRIAGE_SERVICE_VALIDATE_RECOMPUTE_PROTO_H_
 
 #include "absl/status/statusor.h"
 #include "kvtriage/v1/blend.pb.h"
-#include "service/policy/compress_spec.h"
+#include "service/policy/blend_spec.h"
 
 namespace kvtriage {
 
@@ -15,4 +15,4 @@ absl::StatusOr<SelectRecomputeSpec> ParseSelectRecompute(const v1::SelectRecompu
 
 }  // namespace kvtriage
 
-#endif  // KVTRIAGE_SERVICE_VALIDATE_BLEND_PROTO_H_
+#endif  // KVTRIAGE_SERVICE_VALIDATE_RECOMPUTE_PROTO_H_

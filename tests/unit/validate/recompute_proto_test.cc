@@ -1,4 +1,4 @@
-#include "service/validate/blend_proto.h"
+#include "service/validate/recompute_proto.h"
 
 #include <functional>
 #include <limits>
@@ -97,6 +97,8 @@ TEST(ParseSelectRecompute, AnEmptySequenceNeedsNoSources) {
   request.clear_must_le();
   request.clear_fresh();
   request.clear_cached();
+  request.clear_previous();
+  request.clear_gather();
   EXPECT_TRUE(ParseSelectRecompute(request).ok());
 }
 
@@ -129,8 +131,8 @@ TEST(SelectRecomputeRefusals, Rows) {
        "must_le"},
       {"no metric", [](Request& r) { r.clear_metric(); }, kInvalid, Reason::kEnumUnspecified,
        "metric"},
-      {"metric of keys", [](Request& r) { r.set_metric(static_cast<v1::DivergenceMetric>(2)); },
-       kUnimplemented, Reason::kUnsupported, "metric"},
+      {"unknown metric", [](Request& r) { r.set_metric(static_cast<v1::DivergenceMetric>(4)); },
+       kInvalid, Reason::kEnumUnspecified, "metric"},
       {"no amount", [](Request& r) { r.clear_amount(); }, kInvalid, Reason::kFieldMissing, "ratio"},
       {"ratio above 1", [](Request& r) { r.set_ratio(1.01); }, kInvalid, Reason::kFieldInvalid,
        "ratio"},
@@ -188,8 +190,12 @@ TEST(SelectRecomputeRefusals, Sources) {
        Reason::kFieldInvalid, "cached.first_row"},
       {"no cache", [](Request& r) { r.mutable_cached()->mutable_paged()->clear_cache_id(); },
        kInvalid, Reason::kFieldMissing, "cached.paged.cache_id"},
-      {"keys", [](Request& r) { r.mutable_cached()->mutable_paged()->clear_values(); },
-       kUnimplemented, Reason::kUnsupported, "cached.paged.values"},
+      {"keys for a metric of values",
+       [](Request& r) { r.mutable_cached()->mutable_paged()->clear_values(); }, kInvalid,
+       Reason::kFieldInvalid, "cached.paged.values"},
+      {"values for the metric of keys",
+       [](Request& r) { r.set_metric(v1::DIVERGENCE_METRIC_K_L2); }, kInvalid,
+       Reason::kFieldInvalid, "cached.paged.values"},
       {"no table", [](Request& r) { r.mutable_cached()->mutable_paged()->clear_table(); }, kInvalid,
        Reason::kFieldMissing, "cached.paged.table"},
       {"other heads",
@@ -198,6 +204,56 @@ TEST(SelectRecomputeRefusals, Sources) {
       {"other head size",
        [](Request& r) { *r.mutable_cached()->mutable_tensor() = PackedTensor(1, 10, 2, 32); },
        kInvalid, Reason::kGeometryInvalid, "cached.tensor.elems"},
+  });
+}
+
+TEST(ParseSelectRecompute, TakesKeysAPreviousLayerAndAGather) {
+  Request request = ValidSelectRecompute();
+  request.set_metric(v1::DIVERGENCE_METRIC_K_L2);
+  request.mutable_cached()->mutable_paged()->clear_values();
+  const auto spec = ParseSelectRecompute(request);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->metric, DivergenceMetric::kL2);
+  EXPECT_FALSE(spec->cached.values);
+  ASSERT_TRUE(spec->previous.has_value());
+  EXPECT_THAT(spec->previous->hkvd, ElementsAre(4, 6, 8));
+  EXPECT_EQ(spec->previous->base, 5u);
+  ASSERT_TRUE(spec->gather.has_value());
+  EXPECT_EQ(spec->gather->from.tensor->heads, 8u);
+  EXPECT_EQ(spec->gather->to.rows, 6u);
+}
+
+TEST(SelectRecomputeRefusals, PreviousAndGather) {
+  ExpectRows({
+      {"previous rows unsorted",
+       [](Request& r) {
+         r.mutable_previous()->set_hkvd_le(Int32Bytes({6, 4}));
+       },
+       kInvalid, Reason::kIndexInvalid, "previous.hkvd_le"},
+      {"previous row outside",
+       [](Request& r) { r.mutable_previous()->set_hkvd_le(Int32Bytes({10})); }, kOutOfRange,
+       Reason::kIndexOutOfRange, "previous.hkvd_le"},
+      {"previous row in the prefix",
+       [](Request& r) {
+         r.mutable_previous()->set_hkvd_le(Int32Bytes({3, 6}));
+       },
+       kInvalid, Reason::kIndexInvalid, "previous.hkvd_le"},
+      {"base below the rows chosen", [](Request& r) { r.mutable_previous()->set_base(2); },
+       kInvalid, Reason::kFieldInvalid, "previous.base"},
+      {"base above the rows", [](Request& r) { r.mutable_previous()->set_base(11); }, kInvalid,
+       Reason::kFieldInvalid, "previous.base"},
+      {"gather from nowhere", [](Request& r) { r.mutable_gather()->clear_from(); }, kInvalid,
+       Reason::kFieldMissing, "gather.from"},
+      {"gather to nowhere", [](Request& r) { r.mutable_gather()->clear_to(); }, kInvalid,
+       Reason::kFieldMissing, "gather.to"},
+      {"gather of two layers",
+       [](Request& r) { *r.mutable_gather()->mutable_to() = PackedTensor(2, 6, 8, 64); }, kInvalid,
+       Reason::kFieldInvalid, "gather.to.layers"},
+      {"gather of 1,025 heads",
+       [](Request& r) {
+         *r.mutable_gather()->mutable_from()->mutable_tensor() = PackedTensor(1, 9, 1025, 4);
+       },
+       kInvalid, Reason::kTooMany, "gather.from.tensor.heads"},
   });
 }
 
