@@ -100,6 +100,9 @@ std::string GranularityWord(client::Granularity granularity) {
 }
 
 std::string ProtectWords(const client::Protect& protect) {
+  if (protect.recent == 0 && protect.recent_share == 0) {
+    return protect.sinks > 0 ? absl::StrCat(protect.sinks, " first") : "nothing";
+  }
   const std::string sinks = protect.sinks > 0 ? absl::StrCat(protect.sinks, " first, ") : "";
   if (protect.recent_share == 0) return absl::StrCat(sinks, protect.recent, " newest");
   const std::string least =

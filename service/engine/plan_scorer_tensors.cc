@@ -73,8 +73,16 @@ absl::Status CheckRotary(const PlanCache& cache) {
   return absl::OkStatus();
 }
 
+// Behind the newest row where positions are given: renumbered rows have left the count of the text.
+uint64_t NextPosition(const SequenceSpec& sequence) {
+  if (!sequence.positions || sequence.physical_len == 0) return sequence.logical_len;
+  if (sequence.positions->first) return *sequence.positions->first + sequence.physical_len;
+  return static_cast<uint64_t>(sequence.positions->list[sequence.physical_len - 1]) + 1;
+}
+
 void SetRotary(CompressPlan& plan) {
   for (PlanSequence& sequence : plan.sequences) {
+    sequence.triage.next_position = NextPosition(*sequence.spec);
     for (size_t l = 0; l < sequence.triage.layers.size(); ++l) {
       sequence.triage.layers[l].rope = plan.cache.layers[l].rope;
     }

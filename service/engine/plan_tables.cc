@@ -138,7 +138,6 @@ absl::Status PlanRows(const PlanCache& cache, const SequenceSpec& spec, size_t i
   }
   sequence.spec = &spec;
   sequence.triage.rows = static_cast<uint32_t>(spec.physical_len);
-  sequence.triage.next_position = spec.logical_len;
   sequence.triage.model_layers = cache.registered->spec.num_layers;
   sequence.triage.protect = spec.protect.lists.empty() ? nullptr : &spec.protect;
   // An empty sequence has no row to skip padding for.

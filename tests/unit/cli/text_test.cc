@@ -43,6 +43,14 @@ TEST(PolicyText, EveryPartHasWords) {
                                       "adaptive 0.2", "layer", "this service's configuration"}));
 }
 
+TEST(PolicyText, ProtectionWithoutARecentWindow) {
+  client::Policy policy;
+  policy.parts.protect = client::Protect{4, 0, 0};
+  EXPECT_EQ(PolicyCells(policy)[5], "4 first");
+  policy.parts.protect = client::Protect{};
+  EXPECT_EQ(PolicyCells(policy)[5], "nothing");
+}
+
 TEST(PolicyText, ScorersSayTheirNumbers) {
   client::Policy policy;
   policy.name = "lagkv";
