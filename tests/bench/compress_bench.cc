@@ -28,7 +28,10 @@ CompressRequest NothingToDo(Session& session, const HostMemory& memory) {
   layer.q_heads = layer.kv_heads = kHeads;
   layer.k = ContiguousView(Region::OfThisCall(0), 0, kHeads, kRows, kHeadSize, DType::kF16);
   layer.v = ContiguousView(Region::OfThisCall(0), plane, kHeads, kRows, kHeadSize, DType::kF16);
-  const Registered lent = OrExit(session.Register({{memory.Lend()}, {{{layer}, 1}}}));
+  CacheSpec cache;
+  cache.layers = {layer};
+  cache.num_layers = 1;
+  const Registered lent = OrExit(session.Register({{memory.Lend()}, {cache}}));
   CompressRequest request;
   request.cache = lent.caches.front();
   Sequence sequence;
