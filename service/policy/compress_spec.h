@@ -67,9 +67,9 @@ struct ScoreInputsSpec {
   std::optional<TensorSpec> q, o, lse, a, z, sums;
   double logit_softcap = 0;                             // 0 = off
   std::optional<TensorSpec> sink_logits, alibi_slopes;  // one number per layer and query head
-  std::optional<TensorSpec> output_projection;  // [hidden, Hq, dv], read by kCritical
-  std::optional<TensorSpec> query_mean;         // [1, Hq, dk], read by kExpectedAttention,
-  std::optional<TensorSpec> query_covariance;   // and [dk, Hq, dk]: together or not at all
+  std::optional<TensorSpec> output_projection;          // [hidden, Hq, dv], read by kCritical
+  std::optional<TensorSpec> query_mean;                 // [1, Hq, dk], read by kExpectedAttention,
+  std::optional<TensorSpec> query_covariance;           // and [dk, Hq, dk]: together or not at all
   LseBase lse_base = LseBase::kE;
   HeadAxis sums_axis = HeadAxis::kQuery;
 };

@@ -1,7 +1,7 @@
 // How good a kept set is, on given query rows. Per query head h and row i with kept set K of its KV
 // head:
 //   mass  = sum_{p in K} A_ip
-//   O^    = sum_{p in K} A_ip v_p / (mass + sink)         (0 if mass = 0): the attention output over
+//   O^    = sum_{p in K} A_ip v_p / (mass + sink)  (0 if mass = 0): the attention output over
 //           the kept rows; sink = what a declared learned sink holds of the row, else 0
 //   error = |O^ - o| / max(|o|, 1e-12)
 //   pooled error of a set of rows = sqrt( sum |O^ - o|^2 / max(sum |o|^2, 1e-24) )
