@@ -8,13 +8,14 @@
 #include "service/engine/answer_size.h"
 #include "service/engine/decisions.h"
 #include "service/engine/move.h"
+#include "service/engine/noop.h"
 #include "service/engine/plan_tables.h"
 #include "service/engine/planner.h"
-#include "service/engine/rotation.h"
 #include "service/engine/stopwatch.h"
 #include "service/observe/fault_point.h"
 
 namespace kvtriage {
+
 std::vector<uint8_t> BitmapOf(const SequenceWrites& writes) {
   if (writes.entries.empty()) return {};
   std::vector<uint8_t> bitmap(CeilDiv(writes.blocks_used, 8));
@@ -32,22 +33,6 @@ void FillHead(const CompressSpec& spec, const CompressPlan& plan, CompressAnswer
     answer.heads.push_back(layer.kv_heads());
   }
 }
-
-namespace {
-
-bool AnyRenumbered(const CompressPlan& plan, const PlanSequence& sequence,
-                   const TriageResult& result) {
-  const RowPositions from = PositionsFrom(sequence.spec->positions, sequence.spec->physical_len, 0);
-  for (uint32_t l = 0; l < plan.cache.layers.size(); ++l) {
-    const std::vector<int32_t>& list = result.ListOf(l, 0);  // all rows, in a noop
-    for (size_t j = 0; j < list.size(); ++j) {
-      if (IsRenumbered(plan.cache.layers[l], from, list, j)) return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
 
 CompressRun::CompressRun(JobContext context, Session& session, const CompressSpec& spec,
                          Answer& answer)
@@ -72,20 +57,6 @@ absl::Status CompressRun::Triage() {
     status = ScoreOne(i);
     if (status.ok()) status = SelectOne(i);
   }
-  TellTriage();
-  return status;
-}
-
-absl::Status CompressRun::Score() {
-  scored_.resize(plan_.sequences.size());
-  results_.resize(plan_.sequences.size());
-  for (size_t i = 0; i < results_.size(); ++i) KVTRIAGE_RETURN_IF_ERROR(ScoreOne(i));
-  return absl::OkStatus();
-}
-
-absl::Status CompressRun::Select() {
-  absl::Status status;
-  for (size_t i = 0; i < results_.size() && status.ok(); ++i) status = SelectOne(i);
   TellTriage();
   return status;
 }
@@ -124,6 +95,8 @@ void CompressRun::TellTriage() {
   FaultPoint("lane.after_select");
 }
 
+void CompressRun::CountAsChanged(size_t sequence) { results_[sequence].noop = false; }
+
 absl::Status CompressRun::Prepare() {
   if (spec_.act.renumber) KVTRIAGE_RETURN_IF_ERROR(CheckRenumber());
   KVTRIAGE_RETURN_IF_ERROR(CheckWrites());
@@ -144,7 +117,7 @@ absl::Status CompressRun::CheckRenumber() {
           .Limit(result.kept.front().size());
     }
     // Keeping everything is no reason not to turn what was asked for.
-    if (result.noop && AnyRenumbered(plan_, plan_.sequences[i], result)) result.noop = false;
+    if (result.noop && TurnsWhenAllStay(plan_, plan_.sequences[i])) result.noop = false;
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// The steps of a Compress on the lane, one call each, in this order: Plan, Triage (or Score and
-// Select), Prepare, Move. Who runs them adds the fences before and the books after.
+// The steps of a Compress on the lane, one call each, in this order: Plan, Triage, Prepare, Move.
+// Who runs them adds the fences before and the books after.
 #ifndef KVTRIAGE_SERVICE_ENGINE_COMPRESS_RUN_H_
 #define KVTRIAGE_SERVICE_ENGINE_COMPRESS_RUN_H_
 
@@ -30,9 +30,9 @@ class CompressRun {
   absl::Status Plan();  // errors: service/engine/planner.h
   // Sequence by sequence. Asks context.stop() between sequences and layers; errors: TriageOne.
   absl::Status Triage();
-  // The same in two halves, which hold the scores of all sequences at once.
-  absl::Status Score();
-  absl::Status Select();
+  // After the triage: the sequence changes in layers that this run does not see, so also a layer
+  // that keeps all its rows is written where the others go.
+  void CountAsChanged(size_t sequence);
   // What will be written, checked, and the answer as it will be when the moves succeed: only
   // kv_revision and the kept sets are missing. Errors: plan_writes.h, RESULT_TOO_LARGE, and what
   // context.stop() says last: from here on nothing stops the job.

@@ -12,6 +12,7 @@
 #include "service/engine/layer_spec.h"
 #include "service/engine/layer_stream.h"
 #include "service/engine/layer_whole.h"
+#include "service/engine/noop.h"
 #include "service/engine/planner.h"
 #include "service/engine/stopwatch.h"
 
@@ -45,6 +46,10 @@ absl::Status Open(const JobContext& context, LayerStream& stream, Answer& answer
   }
   stream.progress.counts_per_unit = CountsPerUnit(spec, plan.cache);
   stream.progress.bytes_moved.resize(spec.sequences.size());
+  for (size_t i = 0; i < spec.sequences.size(); ++i) {
+    KVTRIAGE_ASSIGN_OR_RETURN(const bool noop, IsNoop(spec, plan, i));
+    stream.progress.noop.push_back(noop);
+  }
   FillHead(spec, plan, std::get<CompressAnswer>(answer.body));
   plan.pins = {};
   stream.progress.plan = std::move(plan);
@@ -93,6 +98,9 @@ absl::Status RunLayer(const JobContext& context, LayerStream& stream, size_t pla
   CompressRun run(context, *stream.call.session, spec, answer);
   KVTRIAGE_RETURN_IF_ERROR(run.Plan());
   KVTRIAGE_RETURN_IF_ERROR(run.Triage());
+  for (size_t i = 0; i < spec.sequences.size(); ++i) {
+    if (!stream.progress.noop[i]) run.CountAsChanged(i);
+  }
   KVTRIAGE_RETURN_IF_ERROR(run.Prepare());
   KVTRIAGE_RETURN_IF_ERROR(CheckLengths(stream, std::get<CompressAnswer>(answer.body)));
   return Move(stream, spec, place, std::get<CompressAnswer>(answer.body), run);

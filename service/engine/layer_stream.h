@@ -24,7 +24,8 @@ struct LayerProgress {
   CompressPlan plan;
   uint32_t counts_per_unit = 0;  // of the ledger
   bool slot_open = false;
-  bool moved = false;  // a row was moved in place
+  bool moved = false;      // a row was moved in place
+  std::vector<bool> noop;  // per sequence: no layer of it changes
   // By place among the plan's layers: whose units of the ledger have a state of their own, and
   // whose answers are known.
   std::set<uint32_t> touched;

@@ -26,7 +26,7 @@ void Append(const TriageResult& layer, uint32_t heads, bool has_mass, TriageResu
   }
   Append(layer.quality, whole.quality);
   // A layer that drops nothing was not scored, and loses nothing.
-  if (layer.noop && has_mass) {
+  if (layer.window_mass.empty() && has_mass) {
     whole.window_mass.insert(whole.window_mass.end(), heads, 1.0);
   }
   Append(layer.window_mass, whole.window_mass);

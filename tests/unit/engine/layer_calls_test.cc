@@ -10,35 +10,12 @@
 #include "kernels/core/error.h"
 #include "proto/wire/ledger_format.h"
 #include "tests/support/wait_until.h"
+#include "tests/unit/engine/gate.h"
 #include "tests/unit/engine/open_stream.h"
 #include "tests/unit/engine/worker_cache.h"
 
 namespace kvtriage {
 namespace {
-
-// Holds the lane inside a call of the backend until it is opened. Destroy it after the world.
-class Gate {
- public:
-  std::function<void()> hook() {
-    return [this] {
-      ++arrived_;
-      opened_.wait();
-    };
-  }
-  bool Reached(int times = 1) {
-    return WaitUntil([&] { return arrived_ >= times; });
-  }
-  void Open() {
-    if (!open_) open_ = true, open_promise_.set_value();
-  }
-  ~Gate() { Open(); }
-
- private:
-  std::atomic<int> arrived_{0};
-  bool open_ = false;
-  std::promise<void> open_promise_;
-  std::shared_future<void> opened_ = open_promise_.get_future().share();
-};
 
 ErrorInfo InfoOf(const CallResult& result) {
   return GetErrorInfo(result.status).value_or(ErrorInfo());

@@ -215,20 +215,23 @@ TEST_P(Layers, EachGivesWhatACallOverItGives) {
 
 // Counts and tensors of the call are cut layer by layer; a layer's part of a pyramid does not
 // depend on the others.
-TEST(LayersOfUnequalBudgets, GiveWhatOneCallGives) {
+class LayersOfUnequalBudgets : public testing::TestWithParam<ActKind> {};
+
+TEST_P(LayersOfUnequalBudgets, GiveWhatOneCallGives) {
+  // In the second sequence, of 17 rows, whole layers stay; a copy of them must be there all the
+  // same.
   const Budget budgets[] = {{.explicit_layers = {9, 30, 5}},
-                            {.explicit_heads = {9, 4, 30, 12, 5, 17}},
+                            {.explicit_layers = {30, 30, 30}},
+                            {.explicit_heads = {9, 4, 30, 30, 5, 17}},
                             {.kept_tokens = 10, .pyramid_beta = 20},
                             {.kept_tokens = 10, .adaptive_alpha = 0.2, .pyramid_beta = 20}};
   for (const Budget& budget : budgets) {
     SCOPED_TRACE(&budget - budgets);
     EngineWorld world({}, nullptr, MakeCpuBackend(2));
     Worker one(world), many(world);
-    const CallResult whole =
-        RunCall(world, one.session(), one.CriticalSpec(ActKind::kInPlace, budget));
+    const CallResult whole = RunCall(world, one.session(), one.CriticalSpec(GetParam(), budget));
     ASSERT_EQ(ReasonOf(whole.status), "ok") << whole.status.ToString();
-    EXPECT_GT(CompressOf(whole).sequences[0].triage.layers[0].stage1, 0u);
-    OpenStream stream(world, many.session(), many.CriticalSpec(ActKind::kInPlace, budget));
+    OpenStream stream(world, many.session(), many.CriticalSpec(GetParam(), budget));
     ASSERT_TRUE(stream.Opened()) << stream.Ended().status.ToString();
     for (const uint32_t layer : {1u, 2u, 0u}) stream.Ready(layer);
     stream.HalfClose();
@@ -239,7 +242,40 @@ TEST(LayersOfUnequalBudgets, GiveWhatOneCallGives) {
   }
 }
 
-TEST(LayersOfUnequalBudgets, APyramidOverUnequalProtectedSetsIsRefusedAtTheStart) {
+INSTANTIATE_TEST_SUITE_P(Acts, LayersOfUnequalBudgets,
+                         testing::Values(ActKind::kSelectOnly, ActKind::kCopy, ActKind::kInPlace));
+
+// All rows stay, but the keys of the first layer turn: the second, without a rotary part, is copied
+// too.
+TEST(LayersThatTurn, TakeTheOthersWithThem) {
+  Rope rope;
+  rope.rotary_dim = 4;
+  rope.speeds = {1.0, 0.01};
+  EngineWorld world({}, nullptr, MakeCpuBackend(2));
+  std::vector<std::byte> after[2];
+  for (const bool streamed : {false, true}) {
+    const auto session = world.Attach();
+    WorkerCache cache(session, {.ropes = {rope}, .rope_of = {1, 0}});
+    CompressSpec spec = RandomSpec(cache, {cache.Sequence(1, 10, {0, 1, 2})}, 10);
+    ActCopy(spec, cache.id());
+    spec.act.renumber = AngleMode::kExact;
+    spec.sequences[0].destination = {8, 9, 10};
+    spec.sequences[0].positions.emplace().first = 100;
+    if (streamed) {
+      OpenStream stream(world, session, spec);
+      ASSERT_TRUE(stream.Opened()) << stream.Ended().status.ToString();
+      for (const uint32_t layer : {0u, 1u}) stream.Ready(layer);
+      stream.HalfClose();
+      ASSERT_EQ(ReasonOf(stream.Ended().status), "ok");
+    } else {
+      ASSERT_EQ(ReasonOf(RunCall(world, session, spec).status), "ok");
+    }
+    after[streamed] = cache.lent().Copy();
+  }
+  EXPECT_EQ(after[0] == after[1], true);
+}
+
+TEST(LayersOfAPyramid, UnequalProtectedSetsAreRefusedAtTheStart) {
   EngineWorld world({}, nullptr, MakeCpuBackend(2));
   Worker worker(world);
   CompressSpec spec =
