@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cli/safetensors.h"
+#include "client/tensor_files/safetensors.h"
 #include "kernels/core/dtype.h"
 #include "kvtriage/cache_description.h"
 

@@ -28,7 +28,7 @@ T Need(absl::StatusOr<T> value) {
 BlendWorker::BlendWorker(uint32_t layer) : memory_(Need(HostMemory::Create(kPlanes * kPlane))) {
   const cli::Dump dump = Need(cli::Dump::Open(KVTRIAGE_SOURCE_DIR "/tests/data/blend.safetensors"));
   const auto read = [&](const std::string& name, uint64_t plane, uint32_t rows) {
-    const cli::TensorEntry* const entry =
+    const TensorEntry* const entry =
         dump.file().Find("layers." + std::to_string(layer) + "." + name);
     std::vector<std::byte> bytes(uint64_t{kHeads} * rows * kRowBytes);
     if (entry == nullptr || entry->bytes != bytes.size()) std::abort();

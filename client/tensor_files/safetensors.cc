@@ -1,13 +1,7 @@
-#include "client/cli/safetensors.h"
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "client/tensor_files/safetensors.h"
 
 #include <array>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -16,7 +10,7 @@
 #include "kernels/core/status_macros.h"
 #include "nlohmann/json.hpp"
 
-namespace kvtriage::cli {
+namespace kvtriage {
 namespace {
 
 using Json = nlohmann::json;
@@ -89,34 +83,10 @@ absl::StatusOr<TensorEntry> ParseEntry(const Json& json, uint64_t data_offset,
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      metadata_(std::move(other.metadata_)),
-      tensors_(std::move(other.tensors_)) {}
-
-SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
-  std::swap(metadata_, other.metadata_);
-  std::swap(tensors_, other.tensors_);
-  return *this;
-}
-
-SafetensorsFile::~SafetensorsFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   SafetensorsFile file;
-  file.path_ = path;
-  file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file.fd_ < 0) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  struct stat info {};
-  if (::fstat(file.fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  }
-  const auto file_bytes = static_cast<uint64_t>(info.st_size);
+  KVTRIAGE_RETURN_IF_ERROR(file.OpenRegular(path));
+  const uint64_t file_bytes = file.file_bytes();
   uint64_t header_bytes = 0;
   if (file_bytes < sizeof header_bytes) {
     return absl::InvalidArgumentError(
@@ -132,17 +102,15 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   std::string header(header_bytes, '\0');
   KVTRIAGE_RETURN_IF_ERROR(file.ReadAt(
       sizeof header_bytes, std::as_writable_bytes(std::span(header.data(), header.size()))));
-  KVTRIAGE_RETURN_IF_ERROR(
-      file.ParseHeader(header, sizeof header_bytes + header_bytes, file_bytes));
+  KVTRIAGE_RETURN_IF_ERROR(file.ParseHeader(header, sizeof header_bytes + header_bytes));
   return file;
 }
 
-absl::Status SafetensorsFile::ParseHeader(const std::string& text, uint64_t data_offset,
-                                          uint64_t file_bytes) {
+absl::Status SafetensorsFile::ParseHeader(const std::string& text, uint64_t data_offset) {
   const Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": not a safetensors file: its header is not a JSON object"));
+        absl::StrCat(path(), ": not a safetensors file: its header is not a JSON object"));
   }
   for (const auto& [name, json] : header.items()) {
     if (name == "__metadata__") {
@@ -152,36 +120,14 @@ absl::Status SafetensorsFile::ParseHeader(const std::string& text, uint64_t data
       }
       continue;
     }
-    absl::StatusOr<TensorEntry> entry = ParseEntry(json, data_offset, file_bytes);
+    absl::StatusOr<TensorEntry> entry = ParseEntry(json, data_offset, file_bytes());
     if (!entry.ok()) {
       return absl::Status(entry.status().code(),
-                          absl::StrCat(path_, ": tensor ", name, ": ", entry.status().message()));
+                          absl::StrCat(path(), ": tensor ", name, ": ", entry.status().message()));
     }
-    tensors_.emplace(name, *std::move(entry));
+    Add(name, *std::move(entry));
   }
   return absl::OkStatus();
 }
 
-const TensorEntry* SafetensorsFile::Find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
-}
-
-absl::Status SafetensorsFile::Read(const TensorEntry& entry, std::span<std::byte> out) const {
-  return ReadAt(entry.offset, out);
-}
-
-absl::Status SafetensorsFile::ReadAt(uint64_t offset, std::span<std::byte> out) const {
-  while (!out.empty()) {
-    const ssize_t got = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::DataLossError(absl::StrCat(path_, ": ", std::strerror(errno)));
-    if (got == 0)
-      return absl::DataLossError(absl::StrCat(path_, ": the file ended while it was read"));
-    out = out.subspan(static_cast<size_t>(got));
-    offset += static_cast<uint64_t>(got);
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace kvtriage::cli
+}  // namespace kvtriage

@@ -1,4 +1,4 @@
-#include "client/cli/safetensors.h"
+#include "client/tensor_files/safetensors.h"
 
 #include <random>
 
