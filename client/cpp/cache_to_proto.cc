@@ -16,6 +16,7 @@ static_assert(static_cast<int>(OtherScaling::Kind::kUnknown) == v1::RopeSpec::UN
 static_assert(static_cast<int>(RopePairing::kInterleaved) == v1::ROPE_PAIRING_INTERLEAVED);
 static_assert(static_cast<int>(LayerKind::kFull) == v1::LAYER_KIND_FULL);
 static_assert(static_cast<int>(LayerKind::kMla) == v1::LAYER_KIND_MLA);
+static_assert(static_cast<int>(LayerKind::kSliding) == v1::LAYER_KIND_SLIDING);
 static_assert(static_cast<int>(LayerKind::kAlibi) == v1::LAYER_KIND_ALIBI);
 static_assert(static_cast<int>(Access::kRead) == v1::ACCESS_READ);
 static_assert(static_cast<int>(Access::kReadWrite) == v1::ACCESS_READ_WRITE);
@@ -129,6 +130,7 @@ v1::CacheSpec ToProto(const CacheSpec& cache, const MemoryIds& ids) {
     to->set_layer_index(layer.layer_index);
     to->set_kind(static_cast<v1::LayerKind>(layer.kind));
     to->set_position_aware(layer.position_aware);
+    to->set_sliding_window(layer.sliding_window);
     to->set_q_heads(layer.q_heads);
     to->set_kv_heads(layer.kv_heads);
     *to->mutable_k() = ToProto(layer.k, ids);

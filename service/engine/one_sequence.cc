@@ -18,7 +18,7 @@ CompressSpec OneSequence(uint64_t cache_id, const std::vector<uint32_t>& layers,
   spec.act = act;
   spec.act.rows_stay = act.kind == ActKind::kInPlace;
   spec.policy.score.scorer = Scorer::kRecency;
-  spec.policy.granularity = Granularity::kPerSequence;
+  spec.policy.granularity = Granularity::kPerLayer;  // one count per unit
   return spec;
 }
 

@@ -20,7 +20,8 @@ struct PlanLayer {
   uint32_t layer_index = 0;  // of the model
   uint32_t q_heads = 0;
   LayerKind kind = LayerKind::kFull;
-  bool movable = true;  // rows may change their place
+  bool movable = true;          // rows may change their place
+  uint32_t sliding_window = 0;  // > 0: older rows are not seen any more
   KvView k, v;
   bool v_in_k = false;  // v moves with k: elements of its rows from v_first_elem on
   uint32_t v_first_elem = 0;

@@ -36,6 +36,7 @@ absl::StatusOr<PlanLayer> ResolveLayer(SessionMemory& memory, const LayerSpec& s
   layer.q_heads = spec.q_heads;
   layer.kind = spec.kind;
   layer.movable = spec.movable();
+  layer.sliding_window = spec.sliding_window;
   KVTRIAGE_ASSIGN_OR_RETURN(layer.k, Resolve(memory, spec.k, written, field, pins));
   KVTRIAGE_ASSIGN_OR_RETURN(layer.v, Resolve(memory, spec.v, written, field, pins));
   layer.v_in_k = spec.v_in_k;

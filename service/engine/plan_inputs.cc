@@ -223,6 +223,7 @@ TriageLayer CutLayer(const CompressSpec& spec, const PlanLayer& layer, size_t in
   if (layer.v.layout.opaque()) cut.rows.v.base = nullptr;
   cut.rows.sequence = {rows.table.data(), rows.first_slot, sequence.triage.rows};
   cut.rows.q_heads = layer.q_heads;
+  cut.rows.sliding_window = layer.sliding_window;
   cut.input.source = spec.inputs.source;
   cut.input.scale = static_cast<float>(spec.inputs.softmax_scale);
   cut.input.q = inputs.q.Cut(rows, index);

@@ -5,6 +5,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
+#include "service/engine/plan_budget.h"
 #include "service/engine/plan_cache.h"
 #include "service/engine/plan_inputs.h"
 #include "service/engine/plan_scorer_tensors.h"
@@ -14,37 +15,6 @@
 
 namespace kvtriage {
 namespace {
-
-absl::Status CheckCounts(std::string_view field, size_t got, size_t expected) {
-  if (got == 0 || got == expected) return absl::OkStatus();
-  return Error(ErrorReason::kFieldInvalid,
-               "policy.parts.budget." + std::string(field) + ".counts_le",
-               "not one count per layer, or per layer and KV head, of the call")
-      .Got(got)
-      .Limit(expected);
-}
-
-// Explicit counts against the layers and heads they are for, and against what the engine can carry.
-absl::Status CheckBudget(const CompressSpec& spec, const PlanCache& cache) {
-  const Budget& budget = spec.policy.budget;
-  size_t lists = 0;
-  for (const PlanLayer& layer : cache.layers) lists += layer.kv_heads();
-  KVTRIAGE_RETURN_IF_ERROR(
-      CheckCounts("explicit_layers", budget.explicit_layers.size(), cache.layers.size()));
-  KVTRIAGE_RETURN_IF_ERROR(CheckCounts("explicit_heads", budget.explicit_heads.size(), lists));
-  if (budget.explicit_heads.empty() || spec.lengths == LengthRule::kAny) return absl::OkStatus();
-  auto count = budget.explicit_heads.begin();
-  for (const PlanLayer& layer : cache.layers) {
-    const auto end = count + layer.kv_heads();
-    if (std::any_of(count, end, [&](uint32_t other) { return other != *count; })) {
-      return Error(ErrorReason::kLengthsUnequal, "output.lengths",
-                   "the budget gives heads different lengths")
-          .Index(layer.index);
-    }
-    count = end;
-  }
-  return absl::OkStatus();
-}
 
 absl::Status CheckLedger(const Ledger* ledger, const CompressSpec& spec, const PlanCache& cache) {
   const uint32_t slots = ledger == nullptr ? 0 : ledger->slots();

@@ -96,7 +96,7 @@ absl::Status SelectSequence(Backend& backend, const TriageSequence& sequence,
   CountKept(sequence, protect, result);
   if (!measure.any() || sequence.rows == 0) return absl::OkStatus();
   const Stopwatch watch(result.times.measure);
-  return MeasureLayers(backend, sequence, measure, scored.lists, protect, stop, result);
+  return MeasureLayers(backend, sequence, measure, scored, stop, result);
 }
 
 absl::Status TriageOne(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,

@@ -11,8 +11,21 @@
 namespace kvtriage {
 namespace {
 
-std::vector<uint32_t> BudgetPerList(const TriageSequence& sequence, const ListLayout& lists,
-                                    const Budget& budget) {
+// Before the rows that the layers behind a list still see.
+std::vector<uint32_t> FirstPerList(const TriageSequence& sequence, const ListLayout& lists) {
+  std::vector<uint32_t> first(lists.count);
+  for (uint32_t l = 0; l < sequence.layers.size(); ++l) {
+    const uint32_t window = sequence.layers[l].rows.sliding_window;
+    if (window == 0 || window >= sequence.rows) continue;
+    for (uint32_t h = 0; h < KvHeads(sequence.layers[l]); ++h) {
+      first[lists.Of(l, h)] = sequence.rows - window;
+    }
+  }
+  return first;
+}
+
+std::vector<uint32_t> AskedPerList(const TriageSequence& sequence, const ListLayout& lists,
+                                   const Budget& budget) {
   if (!budget.has_counts()) {
     return std::vector<uint32_t>(lists.count, KeptCount(sequence.rows, budget));
   }
@@ -61,15 +74,18 @@ absl::Status ShareOverLayers(const TriageSequence& sequence, const ListLayout& l
 absl::StatusOr<KeepPlan> PlanKeep(const TriageSequence& sequence, const ListLayout& lists,
                                   const PolicySpec& policy) {
   KeepPlan plan;
-  plan.budgets = BudgetPerList(sequence, lists, policy.budget);
-  for (const uint32_t budget : plan.budgets) {
+  plan.first = FirstPerList(sequence, lists);
+  plan.budgets = AskedPerList(sequence, lists, policy.budget);
+  for (uint32_t list = 0; list < lists.count; ++list) {
+    uint32_t& budget = plan.budgets[list];
+    budget = std::min(budget, sequence.rows - plan.first[list]);
     plan.recent.push_back(RecentOf(sequence.rows, budget, policy));
   }
   plan.keeps_all = std::all_of(plan.budgets.begin(), plan.budgets.end(),
                                [&](uint32_t budget) { return budget >= sequence.rows; });
   if (plan.keeps_all) return plan;
-  KVTRIAGE_ASSIGN_OR_RETURN(
-      plan.protect, PlanProtect(sequence, lists, policy.protect.sinks, plan.budgets, plan.recent));
+  KVTRIAGE_ASSIGN_OR_RETURN(plan.protect, PlanProtect(sequence, lists, policy.protect.sinks,
+                                                      {plan.first, plan.budgets, plan.recent}));
   if (!policy.budget.pyramid_beta) return plan;
   KVTRIAGE_RETURN_IF_ERROR(ShareOverLayers(sequence, lists, *policy.budget.pyramid_beta, plan));
   return plan;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "kernels/core/status_macros.h"
 
@@ -29,6 +30,20 @@ std::vector<std::vector<int32_t>> ExplicitPerList(const TriageSequence& sequence
   return rows;
 }
 
+// ProtectRows among the rows from `first` on.
+absl::StatusOr<ProtectedRows> ProtectFrom(uint32_t first, uint32_t rows, uint32_t budget,
+                                          Protect protect, std::vector<int32_t> explicit_rows) {
+  const auto before = static_cast<int32_t>(first);
+  explicit_rows.erase(explicit_rows.begin(),
+                      std::lower_bound(explicit_rows.begin(), explicit_rows.end(), before));
+  for (int32_t& row : explicit_rows) row -= before;
+  protect.sinks -= std::min(protect.sinks, first);
+  KVTRIAGE_ASSIGN_OR_RETURN(ProtectedRows set,
+                            ProtectRows(rows - first, budget, protect, explicit_rows));
+  for (int32_t& row : set.rows) row += before;
+  return set;
+}
+
 bool AllEqual(std::span<const uint32_t> numbers) {
   return std::adjacent_find(numbers.begin(), numbers.end(), std::not_equal_to<>()) == numbers.end();
 }
@@ -36,13 +51,12 @@ bool AllEqual(std::span<const uint32_t> numbers) {
 }  // namespace
 
 absl::StatusOr<ProtectPlan> PlanProtect(const TriageSequence& sequence, const ListLayout& lists,
-                                        uint32_t sinks, std::span<const uint32_t> budgets,
-                                        std::span<const uint32_t> recent) {
+                                        uint32_t sinks, const ListRules& rules) {
   std::vector<std::vector<int32_t>> explicit_rows;
   const ExplicitRows* const given = sequence.protect;
   const bool same_rows =
       given == nullptr || given->lists.empty() || given->granularity == Granularity::kPerSequence;
-  if (!same_rows || !AllEqual(budgets) || !AllEqual(recent)) {
+  if (!same_rows || !AllEqual(rules.first) || !AllEqual(rules.budgets) || !AllEqual(rules.recent)) {
     explicit_rows = ExplicitPerList(sequence, lists);
   } else {
     explicit_rows.emplace_back();
@@ -50,9 +64,10 @@ absl::StatusOr<ProtectPlan> PlanProtect(const TriageSequence& sequence, const Li
   }
   ProtectPlan plan;
   for (size_t i = 0; i < explicit_rows.size(); ++i) {
-    const Protect protect{.sinks = sinks, .recent = recent[i]};
+    const Protect protect{.sinks = sinks, .recent = rules.recent[i]};
     KVTRIAGE_ASSIGN_OR_RETURN(ProtectedRows set,
-                              ProtectRows(sequence.rows, budgets[i], protect, explicit_rows[i]));
+                              ProtectFrom(rules.first[i], sequence.rows, rules.budgets[i], protect,
+                                          std::move(explicit_rows[i])));
     plan.sets.push_back(std::move(set));
   }
   return plan;

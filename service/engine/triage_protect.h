@@ -17,11 +17,16 @@ struct ProtectPlan {
   const ProtectedRows& Of(uint32_t list) const { return sets.size() == 1 ? sets[0] : sets[list]; }
 };
 
-// `budgets` and `recent` (rows of the recent window) have one entry per list; budgets are at most
-// the sequence's rows. BUDGET_TOO_SMALL when the explicit rows of a list exceed its budget.
+// One entry per list.
+struct ListRules {
+  std::span<const uint32_t> first;    // candidate; protected rows before it are none
+  std::span<const uint32_t> budgets;  // at most the candidates
+  std::span<const uint32_t> recent;   // rows of the recent window
+};
+
+// BUDGET_TOO_SMALL when the explicit rows of a list exceed its budget.
 absl::StatusOr<ProtectPlan> PlanProtect(const TriageSequence& sequence, const ListLayout& lists,
-                                        uint32_t sinks, std::span<const uint32_t> budgets,
-                                        std::span<const uint32_t> recent);
+                                        uint32_t sinks, const ListRules& rules);
 
 }  // namespace kvtriage
 

@@ -127,9 +127,8 @@ std::vector<int32_t> Chosen(std::span<const int32_t> list, std::span<const int32
 
 // Scores `layers` by exact deletion over all rows of their inputs and compares.
 absl::Status CompareWithOracle(Backend& backend, const TriageSequence& sequence,
-                               const std::vector<uint32_t>& layers, const ListLayout& lists,
-                               const ProtectPlan* protect, const StopCheck& stop,
-                               TriageResult& result) {
+                               const std::vector<uint32_t>& layers, const ScoredSequence& scored,
+                               const StopCheck& stop, TriageResult& result) {
   std::vector<ScoreRequest> requests;
   for (const uint32_t l : layers) {
     const TriageLayer& layer = sequence.layers[l];
@@ -144,12 +143,16 @@ absl::Status CompareWithOracle(Backend& backend, const TriageSequence& sequence,
   for (size_t i = 0; i < layers.size(); ++i) {
     LayerQuality& quality = result.quality[layers[i]];
     for (uint32_t h = 0; h < oracle[i].lists; ++h) {
+      const uint32_t list = scored.lists.Of(layers[i], h);
       std::span<const int32_t> kept_anyway;
-      if (protect != nullptr) kept_anyway = protect->Of(lists.Of(layers[i], h)).rows;
+      if (!scored.plan.keeps_all) kept_anyway = scored.plan.protect.Of(list).rows;
+      std::vector<int32_t> candidates = CandidateRows(sequence.rows, kept_anyway);
+      std::erase_if(candidates, [first = static_cast<int32_t>(scored.plan.first[list])](
+                                    int32_t row) { return row < first; });
       const auto scores = std::span<const float>(oracle[i].scores)
                               .subspan(uint64_t{h} * sequence.rows, sequence.rows);
-      quality.head_recall.push_back(OracleRecall(scores, CandidateRows(sequence.rows, kept_anyway),
-                                                 Chosen(result.ListOf(layers[i], h), kept_anyway)));
+      quality.head_recall.push_back(
+          OracleRecall(scores, candidates, Chosen(result.ListOf(layers[i], h), kept_anyway)));
     }
     quality.recall_mean = Mean(quality.head_recall);
     quality.has_recall = true;
@@ -178,16 +181,15 @@ std::vector<double> WindowMass(const TriageSequence& sequence,
 }
 
 absl::Status MeasureLayers(Backend& backend, const TriageSequence& sequence,
-                           const MeasureSpec& measure, const ListLayout& lists,
-                           const ProtectPlan* protect, const StopCheck& stop,
-                           TriageResult& result) {
+                           const MeasureSpec& measure, const ScoredSequence& scored,
+                           const StopCheck& stop, TriageResult& result) {
   result.quality.resize(sequence.layers.size());
   std::vector<uint32_t> measured;
   KVTRIAGE_RETURN_IF_ERROR(MeasureRows(backend, sequence, measure, stop, result, measured));
   if (measure.retained_mass) MassFromSums(sequence, result);
   if (!measure.oracle_recall) return absl::OkStatus();
   std::erase_if(measured, [&](uint32_t l) { return !CanDelete(sequence.layers[l]); });
-  return CompareWithOracle(backend, sequence, measured, lists, protect, stop, result);
+  return CompareWithOracle(backend, sequence, measured, scored, stop, result);
 }
 
 }  // namespace kvtriage

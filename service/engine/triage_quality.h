@@ -6,8 +6,7 @@
 
 #include "absl/status/status.h"
 #include "kvtriage/kernels/backend.h"
-#include "service/engine/triage_lists.h"
-#include "service/engine/triage_protect.h"
+#include "service/engine/triage_halves.h"
 
 namespace kvtriage {
 
@@ -16,11 +15,10 @@ namespace kvtriage {
 std::vector<double> WindowMass(const TriageSequence& sequence,
                                const std::vector<ScoreResult>& scores, const TriageResult& result);
 
-// Fills result.quality and the layers' lse_suspect. `protect` is null after a noop: every row is a
-// candidate then.
+// Fills result.quality and the layers' lse_suspect.
 absl::Status MeasureLayers(Backend& backend, const TriageSequence& sequence,
-                           const MeasureSpec& measure, const ListLayout& lists,
-                           const ProtectPlan* protect, const StopCheck& stop, TriageResult& result);
+                           const MeasureSpec& measure, const ScoredSequence& scored,
+                           const StopCheck& stop, TriageResult& result);
 
 }  // namespace kvtriage
 

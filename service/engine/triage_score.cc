@@ -41,6 +41,11 @@ void SetBudgets(const KeepPlan& plan, uint32_t first, const Budget& budget,
   request.list_budgets.assign(begin, begin + static_cast<int64_t>(request.scores.size()));
 }
 
+std::vector<int32_t> Shifted(std::vector<int32_t> rows, int32_t by) {
+  for (int32_t& row : rows) row += by;
+  return rows;
+}
+
 std::vector<float> SumOf(std::span<const ScoreResult> layers, uint32_t rows) {
   std::vector<std::span<const float>> parts;
   for (const ScoreResult& layer : layers) {
@@ -106,30 +111,40 @@ absl::Status SelectRows(Backend& backend, const TriageSequence& sequence, const 
                         const ScoredSequence& scored, TriageResult& result) {
   const bool per_head = policy.granularity == Granularity::kPerHead;
   std::vector<SelectRequest> requests(per_head ? scored.scores.size() : scored.shared.size());
+  std::vector<std::vector<int32_t>> shifted;  // behind `protect` of the requests
   for (size_t group = 0; group < requests.size(); ++group) {
     SelectRequest& request = requests[group];
-    request.rows = sequence.rows;
+    // Chosen among its candidates alone, as if row `first` were row 0.
+    const uint32_t first = scored.plan.first[scored.lists.first[group]];
+    request.rows = sequence.rows - first;
     if (per_head) {
       const ScoreResult& layer = scored.scores[group];
       for (uint32_t h = 0; h < KvHeads(sequence.layers[group]); ++h) {
-        request.scores.push_back(RowsOf(layer.scores, h, sequence.rows));
+        request.scores.push_back(RowsOf(layer.scores, h, sequence.rows).subspan(first));
         if (layer.second_scores.empty()) continue;
-        request.second_scores.push_back(RowsOf(layer.second_scores, h, sequence.rows));
+        request.second_scores.push_back(
+            RowsOf(layer.second_scores, h, sequence.rows).subspan(first));
       }
       request.first_stage = policy.score.first_stage;
     } else {
-      request.scores.push_back(scored.shared[group]);
+      request.scores.push_back(std::span<const float>(scored.shared[group]).subspan(first));
     }
     SetBudgets(scored.plan, scored.lists.first[group], policy.budget, request);
     for (uint32_t i = 0; i < request.scores.size(); ++i) {
-      request.protect.push_back(scored.plan.protect.Of(scored.lists.first[group] + i).rows);
+      const std::vector<int32_t>& set = scored.plan.protect.Of(scored.lists.first[group] + i).rows;
+      if (first > 0) shifted.push_back(Shifted(set, -static_cast<int32_t>(first)));
+      request.protect.push_back(first > 0 ? shifted.back() : set);
     }
   }
   std::vector<SelectResult> selected;
   KVTRIAGE_RETURN_IF_ERROR(backend.Select(requests, selected));
   for (size_t group = 0; group < selected.size(); ++group) {
     SelectResult& one = selected[group];
-    std::move(one.kept.begin(), one.kept.end(), std::back_inserter(result.kept));
+    const uint32_t first = scored.plan.first[scored.lists.first[group]];
+    for (std::vector<int32_t>& list : one.kept) {
+      result.kept.push_back(first > 0 ? Shifted(std::move(list), static_cast<int32_t>(first))
+                                      : std::move(list));
+    }
     if (!per_head) continue;  // two stages need a list per head
     result.layers[group].stage1 = one.stage1;
     result.layers[group].stage2 = one.stage2;

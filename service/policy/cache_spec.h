@@ -22,7 +22,7 @@ struct ViewSpec {
   ViewLayout layout;
 };
 
-enum class LayerKind : uint8_t { kFull, kMla, kAlibi };
+enum class LayerKind : uint8_t { kFull, kMla, kSliding, kAlibi };
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kFull;
@@ -39,9 +39,12 @@ struct LayerSpec {
   std::vector<ViewSpec> companions;  // move with the rows, never scored
   uint32_t rope_index = 0;           // 1-based index into CacheSpec::ropes; 0 = no rotary part
   bool position_aware = false;       // kAlibi: the bias follows stored positions
+  uint32_t sliding_window = 0;       // kSliding: rows that a query sees, its own included; else 0
 
   // Whether rows may change their place: the engine must not derive a mask or a bias from it.
-  bool movable() const { return kind != LayerKind::kAlibi || position_aware; }
+  bool movable() const {
+    return kind != LayerKind::kSliding && (kind != LayerKind::kAlibi || position_aware);
+  }
 
   // Calls use(view, name in the message) for every view that lies in memory of its own; use's error
   // ends it.

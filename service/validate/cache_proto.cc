@@ -139,15 +139,40 @@ absl::Status ParseCompanions(const v1::LayerSpec& layer, uint32_t regions, Layer
   return absl::OkStatus();
 }
 
+absl::Status NotBuilt(v1::LayerKind kind, std::string_view text) {
+  return Error(ErrorReason::kUnsupported, "kind", text).Got(static_cast<uint64_t>(kind));
+}
+
 absl::Status ParseKind(const v1::LayerSpec& layer, LayerSpec& spec) {
-  // Sliding, chunked and recurrent layers.
-  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("kind", layer.kind(), v1::LayerKind_IsValid, {3, 5, 6}));
-  if (layer.kind() == v1::LAYER_KIND_MLA) spec.kind = LayerKind::kMla;
-  if (layer.kind() == v1::LAYER_KIND_ALIBI) spec.kind = LayerKind::kAlibi;
+  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("kind", layer.kind(), v1::LayerKind_IsValid));
+  switch (layer.kind()) {
+    case v1::LAYER_KIND_CHUNKED:
+      return NotBuilt(layer.kind(), "chunked layers (LAYER_KIND_CHUNKED) are not supported");
+    case v1::LAYER_KIND_RECURRENT:
+      return NotBuilt(layer.kind(), "recurrent layers (LAYER_KIND_RECURRENT) are not supported");
+    case v1::LAYER_KIND_MLA:
+      spec.kind = LayerKind::kMla;
+      break;
+    case v1::LAYER_KIND_SLIDING:
+      spec.kind = LayerKind::kSliding;
+      break;
+    case v1::LAYER_KIND_ALIBI:
+      spec.kind = LayerKind::kAlibi;
+      break;
+    default:
+      break;
+  }
   if (spec.kind == LayerKind::kMla && layer.kv_heads() != 1) {
     return Error(ErrorReason::kGeometryInvalid, "kv_heads", "MLA has one KV head")
         .Got(layer.kv_heads())
         .Limit(1);
+  }
+  spec.sliding_window = layer.sliding_window();
+  if (spec.kind == LayerKind::kSliding && spec.sliding_window == 0) {
+    return Missing("sliding_window");
+  }
+  if (spec.kind != LayerKind::kSliding && spec.sliding_window != 0) {
+    return Invalid("sliding_window", "only for sliding layers");
   }
   spec.position_aware = layer.position_aware();
   if (spec.position_aware && spec.kind != LayerKind::kAlibi) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "client/cpp/compress_from_proto.h"
@@ -254,6 +255,35 @@ TEST_F(ClientCalls, SelectOnlyAndCopyLeaveTheSourceAlone) {
   EXPECT_EQ(copy.table.size(), 3u);
   EXPECT_EQ(copy.table[0], sequence.destination[0]);
   worker.ExpectTokens(copy, 0, StampedWorker::StreamingRows(100, 40));
+}
+
+TEST_F(ClientCalls, SlidingLayersAreSelectedAndNeverMoved) {
+  StartService();
+  StampedWorker worker(1, 100);
+  worker.Lend(*session_);
+  CacheSpec sliding = worker.Describe();
+  for (LayerSpec& layer : sliding.layers) {
+    layer.k.region = layer.v.region = worker.regions().at(0);
+  }
+  sliding.layers[1].kind = LayerKind::kSliding;
+  sliding.layers[1].sliding_window = 10;
+  const absl::StatusOr<Registered> lent = session_->Register({{}, {sliding}});
+  ASSERT_TRUE(lent.ok()) << lent.status();
+  CompressRequest request = worker.Request({worker.Of(0)}, 40);
+  request.cache = lent->caches.at(0);
+  const CompressOutcome moved = session_->Compress(request);
+  EXPECT_EQ(moved.outcome, Outcome::kUnchanged);
+  EXPECT_EQ(GetErrorDetails(moved.status)->reason, "layer_not_movable");
+  request.act = SelectOnly{};
+  const CompressOutcome selected = session_->Compress(request);
+  ASSERT_EQ(selected.outcome, Outcome::kApplied) << selected.status;
+  const auto& sets = selected.result->sequences[0].kept_sets;
+  EXPECT_EQ(sets.At(0, 1), StampedWorker::StreamingRows(100, 40));
+  std::vector<int32_t> window(10);
+  std::iota(window.begin(), window.end(), 90);
+  EXPECT_EQ(sets.At(1, 0), window);
+  EXPECT_EQ(sets.At(1, 1), window);
+  worker.ExpectUntouched(0);
 }
 
 TEST_F(ClientCalls, ANoopWritesNothing) {

@@ -58,6 +58,17 @@ TEST(CacheProto, LatentRowsAndTheirScales) {
   EXPECT_EQ(sent.v_elems(), 512u);
 }
 
+TEST(CacheProto, SlidingLayersNameTheirWindow) {
+  CacheSpec cache;
+  cache.layers.resize(2);
+  cache.layers[1].kind = LayerKind::kSliding;
+  cache.layers[1].sliding_window = 1024;
+  const v1::CacheSpec sent = ToProto(cache, MemoryIds());
+  EXPECT_EQ(sent.layers(0).sliding_window(), 0u);
+  EXPECT_EQ(sent.layers(1).kind(), v1::LAYER_KIND_SLIDING);
+  EXPECT_EQ(sent.layers(1).sliding_window(), 1024u);
+}
+
 TEST(CacheProto, AScaleForAllRowsIsSentWhereThereIsOne) {
   CacheSpec cache;
   LayerSpec& layer = cache.layers.emplace_back();

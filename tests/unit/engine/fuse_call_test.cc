@@ -141,6 +141,19 @@ TEST_F(Fusion, FullReplacesAllRows) {
   ExpectFused(spec, before);
 }
 
+// A fused row stays where it is, so the engine's mask does.
+TEST_F(Fusion, WritesRowsOfSlidingLayers) {
+  CacheSpec sliding = cache_.spec();
+  sliding.layers[1].kind = LayerKind::kSliding;
+  sliding.layers[1].sliding_window = 4;
+  const std::vector<std::byte> before = cache_.lent().Copy();
+  FuseSpec spec = Spec({1, 2, 6, 9});
+  spec.cache_id = RegisterCache(session_, sliding);
+  const CallResult result = Do(spec);
+  ASSERT_EQ(ReasonOf(result.status), "ok") << result.status.ToString();
+  ExpectFused(spec, before);
+}
+
 TEST_F(Fusion, NoRowsIsNoWrite) {
   const CallResult result = Do(Spec({}));
   ASSERT_EQ(ReasonOf(result.status), "ok");

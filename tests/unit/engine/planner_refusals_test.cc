@@ -82,6 +82,17 @@ void UseAlibi(Scene& s, bool position_aware) {
   s.spec.cache_id = RegisterCache(s.session, alibi);
 }
 
+// The scene's cache described once more, with sliding layers of these widths; 0: a plain one.
+void UseSliding(Scene& s, uint32_t first, uint32_t second) {
+  CacheSpec sliding = s.cache.spec();
+  for (size_t l = 0; l < 2; ++l) {
+    const uint32_t window = l == 0 ? first : second;
+    sliding.layers[l].kind = window > 0 ? LayerKind::kSliding : LayerKind::kFull;
+    sliding.layers[l].sliding_window = window;
+  }
+  s.spec.cache_id = RegisterCache(s.session, sliding);
+}
+
 // The scene's cache described once more, its keys turned by a rope of two channels.
 void UseRope(Scene& s, std::array<uint32_t, 3> sections) {
   CacheSpec roped = s.cache.spec();
@@ -419,6 +430,35 @@ const Case kCases[] = {
        UseCopy(s, std::exchange(s.spec.cache_id, from));
      },
      "layer_not_movable", "act.copy_to.cache_id", 0},
+    {"in place, sliding layer", [](Scene& s) { UseSliding(s, 0, 9); }, "layer_not_movable", "act",
+     1},
+    {"copy of a sliding layer", [](Scene& s) { UseSliding(s, 9, 0), UseCopy(s, s.other.id()); },
+     "layer_not_movable", "act", 0},
+    {"copy to a sliding layer",
+     [](Scene& s) {
+       const uint64_t from = s.spec.cache_id;
+       UseSliding(s, 0, 99);
+       UseCopy(s, std::exchange(s.spec.cache_id, from));
+     },
+     "layer_not_movable", "act.copy_to.cache_id", 1},
+    {"a pyramid over a sliding layer",
+     [](Scene& s) {
+       UseSliding(s, 0, 9), s.spec.act = {};
+       s.spec.policy.budget.pyramid_beta = 20;
+     },
+     "policy_invalid", "policy.parts.budget.pyramid", 1},
+    {"one set for layers of two windows",
+     [](Scene& s) {
+       UseSliding(s, 0, 9), s.spec.act = {};
+       s.spec.policy.granularity = Granularity::kPerSequence;
+     },
+     "policy_invalid", "policy.parts.granularity", 1, 9, 0},
+    {"one length, a window below the budget",
+     [](Scene& s) {
+       UseSliding(s, 9, 7), s.spec.act = {};
+       s.spec.lengths = LengthRule::kOne;
+     },
+     "lengths_unequal", "output.lengths", 1, 7, 8},
     // ledger
     {"no such ledger slot",
      [](Scene& s) { s.spec.act.ledger_slot = 4; },

@@ -236,6 +236,17 @@ TEST_F(Rerotation, LayersWithoutARotaryPartKeepTheirBytes) {
   ExpectRefused(spec, "layer_not_movable", "act.copy_to.cache_id");
 }
 
+TEST_F(Rerotation, SlidingLayersKeepTheirKeys) {
+  CacheSpec sliding = cache_.spec();
+  sliding.layers[1].kind = LayerKind::kSliding;
+  sliding.layers[1].sliding_window = 99;
+  RerotateSpec spec = Spec(0, 10, 0);
+  spec.cache_id = RegisterCache(session_, sliding);
+  ExpectRefused(spec, "layer_not_movable", "layers_le");
+  spec.layers = {0};
+  EXPECT_EQ(Answer(spec).rows_rotated, 10u);
+}
+
 TEST_F(Rerotation, MemoryLentForReadingIsNotWritten) {
   CacheShape shape = kShape;
   shape.writable = false;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "service/validate/region_proto.h"
 #include "tests/unit/validate/refusal.h"
@@ -79,6 +80,30 @@ TEST(ParseRegister, TellsWhichAlibiLayersMayMove) {
   EXPECT_EQ(layers[0].kind, LayerKind::kAlibi);
   EXPECT_FALSE(layers[0].movable());
   EXPECT_TRUE(layers[1].movable());
+}
+
+TEST(ParseRegister, SlidingLayersAreNeverMoved) {
+  Request request = ValidRegister();
+  Layer(request).set_kind(v1::LAYER_KIND_SLIDING);
+  Layer(request).set_sliding_window(4096);
+  const auto spec = ParseRegister(request, Limits());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const std::vector<LayerSpec>& layers = spec->caches[0].spec.layers;
+  EXPECT_EQ(layers[1].kind, LayerKind::kSliding);
+  EXPECT_EQ(layers[1].sliding_window, 4096u);
+  EXPECT_FALSE(layers[1].movable());
+  EXPECT_EQ(layers[0].sliding_window, 0u);
+  EXPECT_TRUE(layers[0].movable());
+}
+
+TEST(ParseRegister, KindsThatAreNotBuiltAreNamed) {
+  Request request = ValidRegister();
+  Layer(request).set_kind(v1::LAYER_KIND_CHUNKED);
+  EXPECT_THAT(std::string(ParseRegister(request, Limits()).status().message()),
+              testing::HasSubstr("CHUNKED"));
+  Layer(request).set_kind(v1::LAYER_KIND_RECURRENT);
+  EXPECT_THAT(std::string(ParseRegister(request, Limits()).status().message()),
+              testing::HasSubstr("RECURRENT"));
 }
 
 TEST(ParseRegister, MlaValuesAreAPartOfTheKeyRows) {
@@ -263,16 +288,20 @@ TEST(RegisterRefusals, Layers) {
        Reason::kFieldInvalid, "caches[0].spec.layers[1].layer_index"},
       {"no kind", [](Request& r) { Layer(r).clear_kind(); }, kInvalid, Reason::kEnumUnspecified,
        "caches[0].spec.layers[1].kind"},
-      {"chunked", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(5)); },
-       kUnimplemented, Reason::kUnsupported, "caches[0].spec.layers[1].kind"},
+      {"sliding without a window", [](Request& r) { Layer(r).set_kind(v1::LAYER_KIND_SLIDING); },
+       kInvalid, Reason::kFieldMissing, "caches[0].spec.layers[1].sliding_window"},
+      {"a window without sliding", [](Request& r) { Layer(r).set_sliding_window(1); }, kInvalid,
+       Reason::kFieldInvalid, "caches[0].spec.layers[1].sliding_window"},
+      {"chunked", [](Request& r) { Layer(r).set_kind(v1::LAYER_KIND_CHUNKED); }, kUnimplemented,
+       Reason::kUnsupported, "caches[0].spec.layers[1].kind"},
       {"MLA of two heads", [](Request& r) { Layer(r).set_kind(v1::LAYER_KIND_MLA); }, kInvalid,
        Reason::kGeometryInvalid, "caches[0].spec.layers[1].kv_heads"},
       {"V inside K, not MLA", [](Request& r) { Layer(r).set_v_in_k_first_elem(0); }, kInvalid,
        Reason::kViewOverlap, "caches[0].spec.layers[1].v_in_k_first_elem"},
       {"position aware, not ALiBi", [](Request& r) { Layer(r).set_position_aware(true); }, kInvalid,
        Reason::kFieldInvalid, "caches[0].spec.layers[1].position_aware"},
-      {"recurrent", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(6)); },
-       kUnimplemented, Reason::kUnsupported, "caches[0].spec.layers[1].kind"},
+      {"recurrent", [](Request& r) { Layer(r).set_kind(v1::LAYER_KIND_RECURRENT); }, kUnimplemented,
+       Reason::kUnsupported, "caches[0].spec.layers[1].kind"},
       {"unknown kind", [](Request& r) { Layer(r).set_kind(static_cast<v1::LayerKind>(7)); },
        kInvalid, Reason::kEnumUnspecified, "caches[0].spec.layers[1].kind"},
       {"1,025 query heads", [](Request& r) { Layer(r).set_q_heads(1026); }, kInvalid,

@@ -115,7 +115,7 @@ struct RopeSpec {
   double attention_factor = 0;           // YaRN: multiplies queries from before RoPE only; 0 = 1
   std::vector<uint32_t> mrope_sections;  // three that add up to rotary_dim/2, or none
 };
-enum class LayerKind { kFull = 1, kMla = 2, kAlibi = 4 };
+enum class LayerKind { kFull = 1, kMla = 2, kSliding = 3, kAlibi = 4 };
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kFull;
@@ -134,6 +134,8 @@ struct LayerSpec {
   // kAlibi: the engine's bias uses stored positions, not the row index. Else its rows are selected,
   // never moved.
   bool position_aware = false;
+  // kSliding: rows that a query sees, its own included. Such layers are selected, never moved.
+  uint32_t sliding_window = 0;
 };
 
 // One group of layers that share a block table.
