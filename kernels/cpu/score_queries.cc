@@ -75,7 +75,7 @@ class QueryScorer {
     for (uint32_t first = 0; first < heads; first += at_once) {
       ScoreHeads(first, std::min(at_once, heads - first));
     }
-    for (uint32_t head = 0; head < heads; ++head) {
+    for (uint32_t head = 0; head < heads && !request_.partial; ++head) {
       if (result_.usable_rows[head] == 0) {
         return Error(ErrorReason::kNoUsableRow, "inputs", "no query row of this KV head can vote")
             .Index(head);

@@ -101,6 +101,7 @@ struct CompressSpec {
   ActSpec act;
   LengthRule lengths = LengthRule::kAny;
   MeasureSpec measure;
+  bool keep_state = false;  // the scores are where Observe goes on: window all, a sum of rows
 };
 
 }  // namespace kvtriage

@@ -16,6 +16,9 @@ namespace kvtriage {
 struct Window {
   bool all = false;
   uint32_t last = 0;  // >= 1 when not `all`; clipped to the rows given and to N
+  // `all`, running sums only: what earlier rows have added is multiplied with it at every row that
+  // follows. In (0, 1].
+  double decay = 1;
 
   friend bool operator==(const Window&, const Window&) = default;
 };
@@ -57,6 +60,8 @@ struct PolicySpec {
   Protect protect;
   Budget budget;
   Granularity granularity = Granularity::kPerHead;
+
+  friend bool operator==(const PolicySpec&, const PolicySpec&) = default;
 };
 
 // Whether the scorer votes by attention of query rows (so window and pool apply).
@@ -64,6 +69,10 @@ bool UsesQueries(Scorer scorer);
 
 // Whether it reduces over the query heads of a KV head.
 bool UsesReduce(Scorer scorer);
+
+// Whether its score is a sum over query rows (for kVatp: up to a factor of the row's own), so that
+// rows can be added as they come.
+bool AddsUp(Scorer scorer);
 
 }  // namespace kvtriage
 

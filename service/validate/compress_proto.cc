@@ -1,7 +1,5 @@
 #include "service/validate/compress_proto.h"
 
-#include <algorithm>
-#include <functional>
 #include <set>
 #include <utility>
 
@@ -12,44 +10,13 @@
 #include "service/validate/field_checks.h"
 #include "service/validate/header_proto.h"
 #include "service/validate/inputs_proto.h"
+#include "service/validate/output_proto.h"
 #include "service/validate/policy_proto.h"
 #include "service/validate/scorer_tensors_proto.h"
 #include "service/validate/sequence_proto.h"
 
 namespace kvtriage {
 namespace {
-
-// Whether the budget keeps to a rule of lengths that `field` asks for. Explicit counts per head
-// under PER_LAYER are left to the planner: it knows which head is whose.
-absl::Status CheckLengths(const Budget& budget, LengthRule rule, std::string_view field) {
-  if (rule != LengthRule::kAny && budget.adaptive_alpha) {
-    return Error(ErrorReason::kLengthsUnequal, field,
-                 "an adaptive budget gives heads different lengths");
-  }
-  if (rule != LengthRule::kOne) return absl::OkStatus();
-  if (budget.pyramid_beta) {
-    return Error(ErrorReason::kLengthsUnequal, field, "a pyramid gives layers different lengths");
-  }
-  for (const auto* counts : {&budget.explicit_layers, &budget.explicit_heads}) {
-    const auto differs = std::adjacent_find(counts->begin(), counts->end(), std::not_equal_to<>());
-    if (differs == counts->end()) continue;
-    return Error(ErrorReason::kLengthsUnequal, field, "the budget's counts give different lengths")
-        .Index(static_cast<uint64_t>(differs - counts->begin()) + 1);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadOutput(const v1::CompressRequest& request, CompressSpec& spec) {
-  if (!request.has_output()) return Missing("output");
-  const v1::Output& output = request.output();
-  // Bitmaps and kept sets in regions.
-  KVTRIAGE_RETURN_IF_ERROR(
-      CheckEnum("output.format", output.format(), v1::KeptFormat_IsValid, {2, 3}));
-  KVTRIAGE_RETURN_IF_ERROR(CheckEnum("output.lengths", output.lengths(), v1::LengthRule_IsValid));
-  if (output.lengths() == v1::LENGTH_RULE_PER_LAYER) spec.lengths = LengthRule::kPerLayer;
-  if (output.lengths() == v1::LENGTH_RULE_ONE) spec.lengths = LengthRule::kOne;
-  return CheckLengths(spec.policy.budget, spec.lengths, "output.lengths");
-}
 
 absl::Status CheckExplicitRows(const SequenceSpec& sequence, const PolicySpec& policy) {
   const ExplicitRows& protect = sequence.protect;
@@ -84,6 +51,23 @@ absl::Status CheckExplicitRows(const SequenceSpec& sequence, const PolicySpec& p
         .Limit(kept);
   }
   return absl::OkStatus();
+}
+
+// Rows of one call have no order in time that a decay could follow: it belongs to Observe.
+absl::Status CheckDecay(const PolicySpec& policy) {
+  if (policy.window.decay == 1) return absl::OkStatus();
+  return Error(ErrorReason::kPolicyInvalid, "policy.parts.window.decay",
+               "decay is for the running sums of Observe");
+}
+
+absl::Status ReadKeepState(const v1::CompressRequest& request, CompressSpec& spec) {
+  spec.keep_state = request.keep_state();
+  if (!spec.keep_state) return absl::OkStatus();
+  if (!spec.policy.window.all || !AddsUp(spec.policy.score.scorer)) {
+    return Error(ErrorReason::kPolicyInvalid, "keep_state",
+                 "running scores need window \"all\" and a scorer that adds up query rows");
+  }
+  return CheckLengths(spec.policy.budget, LengthRule::kOne, "keep_state");
 }
 
 absl::StatusOr<SequenceSpec> ReadSequence(const v1::SequenceSpec& sequence,
@@ -137,14 +121,19 @@ absl::Status ParseCompressBody(const v1::CompressRequest& request, const Limits&
   spec.cache_id = request.cache_id();
   KVTRIAGE_RETURN_IF_ERROR(ParseLayers(request.layers_le(), spec.layers));
   KVTRIAGE_ASSIGN_OR_RETURN(spec.policy, ParsePolicy(request.policy(), defaults));
-  KVTRIAGE_ASSIGN_OR_RETURN(spec.inputs, ParseInputs(request, spec.policy));
+  KVTRIAGE_RETURN_IF_ERROR(CheckDecay(spec.policy));
+  KVTRIAGE_ASSIGN_OR_RETURN(spec.inputs,
+                            ParseInputs(request.has_inputs(), request.inputs(), &spec.policy,
+                                        request.measure().oracle_recall()));
   KVTRIAGE_RETURN_IF_ERROR(
       ParseScorerTensors(request.inputs(), spec.policy.score.scorer, spec.inputs));
   KVTRIAGE_RETURN_IF_ERROR(ParseAct(request.act(), limits, spec.act));
-  KVTRIAGE_RETURN_IF_ERROR(ReadOutput(request, spec));
+  KVTRIAGE_RETURN_IF_ERROR(
+      ParseOutput(request.has_output(), request.output(), spec.policy.budget, spec.lengths));
   // One next position has to fit all heads and layers.
   const LengthRule renumbered = spec.act.renumber ? LengthRule::kOne : LengthRule::kAny;
   KVTRIAGE_RETURN_IF_ERROR(CheckLengths(spec.policy.budget, renumbered, "act.renumber"));
+  KVTRIAGE_RETURN_IF_ERROR(ReadKeepState(request, spec));
   spec.measure = {request.measure().retained_mass(), request.measure().output_error(),
                   request.measure().oracle_recall()};
   return ReadSequences(request, spec);

@@ -89,13 +89,14 @@ absl::Status ReadQueryOutput(const v1::ScoreInputs& inputs, ScoreInputsSpec& spe
   return ParseScale(inputs.softmax_scale(), spec);
 }
 
-absl::Status ReadReady(const v1::CompressRequest& request, Scorer scorer, ScoreInputsSpec& spec) {
-  const v1::ScoreInputs::ReadyAttention& ready = request.inputs().attention();
+absl::Status ReadReady(const v1::ScoreInputs::ReadyAttention& ready, const PolicySpec* policy,
+                       bool oracle_recall, ScoreInputsSpec& spec) {
   // The recall oracle is exact deletion, which reads O.
-  const bool needs_o = ReadsOutputs(scorer) || request.measure().oracle_recall();
+  const bool needs_o = oracle_recall || (policy != nullptr && ReadsOutputs(policy->score.scorer));
+  const bool needs_z = policy != nullptr && ReadsLogits(policy->score.scorer);
   spec.source = AttentionSource::kReady;
   KVTRIAGE_RETURN_IF_ERROR(ReadPrecise("inputs.attention.a", ready.has_a(), ready.a(), spec.a));
-  if (ready.has_z() || ReadsLogits(scorer)) {
+  if (ready.has_z() || needs_z) {
     KVTRIAGE_RETURN_IF_ERROR(ReadPrecise("inputs.attention.z", ready.has_z(), ready.z(), spec.z));
   }
   if (ready.has_o() || needs_o) {
@@ -104,13 +105,23 @@ absl::Status ReadReady(const v1::CompressRequest& request, Scorer scorer, ScoreI
   return absl::OkStatus();
 }
 
-absl::Status ReadSums(const v1::ScoreInputs::ColumnSums& sums, const PolicySpec& policy,
-                      ScoreInputsSpec& spec) {
+absl::Status CheckSumsPolicy(const PolicySpec& policy, v1::HeadAxis heads) {
   const Scorer scorer = policy.score.scorer;
   if (scorer != Scorer::kAttention && scorer != Scorer::kVatp) {
     return Error(ErrorReason::kPolicyInvalid, "inputs.column_sums",
                  "column sums are for the attention and VATP scorers");
   }
+  if (heads == v1::HEAD_AXIS_SUMMED &&
+      (scorer != Scorer::kAttention || policy.granularity == Granularity::kPerHead)) {
+    return Error(ErrorReason::kPolicyInvalid, "inputs.column_sums.heads",
+                 "one row for all heads needs the attention scorer and heads that share a set");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSums(const v1::ScoreInputs::ColumnSums& sums, const PolicySpec* policy,
+                      ScoreInputsSpec& spec) {
+  if (policy != nullptr) KVTRIAGE_RETURN_IF_ERROR(CheckSumsPolicy(*policy, sums.heads()));
   spec.source = AttentionSource::kColumnSums;
   KVTRIAGE_RETURN_IF_ERROR(
       ReadPrecise("inputs.column_sums.sums", sums.has_sums(), sums.sums(), spec.sums));
@@ -120,10 +131,6 @@ absl::Status ReadSums(const v1::ScoreInputs::ColumnSums& sums, const PolicySpec&
   if (sums.heads() == v1::HEAD_AXIS_KV) spec.sums_axis = HeadAxis::kKv;
   if (sums.heads() != v1::HEAD_AXIS_SUMMED) return absl::OkStatus();
   spec.sums_axis = HeadAxis::kSummed;
-  if (scorer != Scorer::kAttention || policy.granularity == Granularity::kPerHead) {
-    return Error(ErrorReason::kPolicyInvalid, "inputs.column_sums.heads",
-                 "one row for all heads needs the attention scorer and heads that share a set");
-  }
   if (spec.sums->heads != 1) {
     return Error(ErrorReason::kGeometryInvalid, "inputs.column_sums.sums.heads",
                  "one row for all heads")
@@ -133,8 +140,8 @@ absl::Status ReadSums(const v1::ScoreInputs::ColumnSums& sums, const PolicySpec&
   return absl::OkStatus();
 }
 
-absl::Status ReadNoQueries(std::string_view field, Scorer scorer) {
-  if (!UsesQueries(scorer)) return absl::OkStatus();
+absl::Status ReadNoQueries(std::string_view field, const PolicySpec* policy) {
+  if (policy == nullptr || !UsesQueries(policy->score.scorer)) return absl::OkStatus();
   return Error(ErrorReason::kPolicyInvalid, field, "the scorer needs queries and none were given");
 }
 
@@ -155,19 +162,17 @@ absl::Status ParseScale(double scale, ScoreInputsSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ScoreInputsSpec> ParseInputs(const v1::CompressRequest& request,
-                                            const PolicySpec& policy) {
-  const v1::ScoreInputs& inputs = request.inputs();
-  const Scorer scorer = policy.score.scorer;
+absl::StatusOr<ScoreInputsSpec> ParseInputs(bool present, const v1::ScoreInputs& inputs,
+                                            const PolicySpec* policy, bool oracle_recall) {
   ScoreInputsSpec spec;
-  if (!request.has_inputs()) {
-    KVTRIAGE_RETURN_IF_ERROR(ReadNoQueries("inputs", scorer));
+  if (!present) {
+    KVTRIAGE_RETURN_IF_ERROR(ReadNoQueries("inputs", policy));
     return spec;
   }
   KVTRIAGE_RETURN_IF_ERROR(ReadLogits(inputs, spec));
   switch (inputs.source_case()) {
     case v1::ScoreInputs::kKeysOnly:
-      KVTRIAGE_RETURN_IF_ERROR(ReadNoQueries("inputs.keys_only", scorer));
+      KVTRIAGE_RETURN_IF_ERROR(ReadNoQueries("inputs.keys_only", policy));
       return spec;
     case v1::ScoreInputs::kQuery:
       KVTRIAGE_RETURN_IF_ERROR(ReadQuery(inputs, spec));
@@ -176,7 +181,7 @@ absl::StatusOr<ScoreInputsSpec> ParseInputs(const v1::CompressRequest& request,
       KVTRIAGE_RETURN_IF_ERROR(ReadQueryOutput(inputs, spec));
       return spec;
     case v1::ScoreInputs::kAttention:
-      KVTRIAGE_RETURN_IF_ERROR(ReadReady(request, scorer, spec));
+      KVTRIAGE_RETURN_IF_ERROR(ReadReady(inputs.attention(), policy, oracle_recall, spec));
       return spec;
     case v1::ScoreInputs::kColumnSums:
       KVTRIAGE_RETURN_IF_ERROR(ReadSums(inputs.column_sums(), policy, spec));
@@ -187,8 +192,7 @@ absl::StatusOr<ScoreInputsSpec> ParseInputs(const v1::CompressRequest& request,
   return Missing("inputs.source");
 }
 
-absl::Status CheckInputRows(const ScoreInputsSpec& inputs, const PolicySpec& policy,
-                            const SequenceSpec& sequence) {
+absl::Status CheckRowAxis(const ScoreInputsSpec& inputs, const SequenceSpec& sequence) {
   const bool sums = inputs.source == AttentionSource::kColumnSums;
   if (inputs.source == AttentionSource::kNone && sequence.rows_count != 0) {
     return Error(ErrorReason::kFieldInvalid, "rows_count", "the request brings no query rows")
@@ -218,7 +222,15 @@ absl::Status CheckInputRows(const ScoreInputsSpec& inputs, const PolicySpec& pol
         .Got(sequence.rows_count)
         .Limit(sequence.physical_len);
   }
-  if (sequence.physical_len == 0) return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status CheckInputRows(const ScoreInputsSpec& inputs, const PolicySpec& policy,
+                            const SequenceSpec& sequence) {
+  KVTRIAGE_RETURN_IF_ERROR(CheckRowAxis(inputs, sequence));
+  const bool rows =
+      inputs.source != AttentionSource::kNone && inputs.source != AttentionSource::kColumnSums;
+  if (!rows || sequence.physical_len == 0) return absl::OkStatus();
   if (policy.score.scorer == Scorer::kExpectedAttention && !inputs.query_mean &&
       sequence.rows_count != sequence.physical_len) {
     return Error(ErrorReason::kFieldInvalid, "rows_count",

@@ -11,9 +11,10 @@ namespace kvtriage {
 // Fields are named from the request's root ("inputs.query.q"). Absent inputs are keys_only.
 // POLICY_INVALID when the scorer cannot work from the source; FIELD_MISSING for a tensor that
 // scorer or measure reads. Left to the planner: layers, heads and elems against the cache, ranges
-// against regions.
-absl::StatusOr<ScoreInputsSpec> ParseInputs(const v1::CompressRequest& request,
-                                            const PolicySpec& policy);
+// against regions; and, when `policy` is null because the caller does not know it yet, what the
+// scorer needs.
+absl::StatusOr<ScoreInputsSpec> ParseInputs(bool present, const v1::ScoreInputs& inputs,
+                                            const PolicySpec* policy, bool oracle_recall);
 
 // softmax_scale: finite and above 0, in float32 too. FIELD_INVALID.
 absl::Status ParseScale(double scale, ScoreInputsSpec& spec);
@@ -23,6 +24,9 @@ absl::Status ParseScale(double scale, ScoreInputsSpec& spec);
 // ("rows_count") or, for a tensor too narrow, from the root.
 absl::Status CheckInputRows(const ScoreInputsSpec& inputs, const PolicySpec& policy,
                             const SequenceSpec& sequence);
+
+// What of that needs no policy: the row axes alone.
+absl::Status CheckRowAxis(const ScoreInputsSpec& inputs, const SequenceSpec& sequence);
 
 // A tensor too narrow for the longest of `sequences`: GEOMETRY_INVALID, named from the root.
 absl::Status CheckRowElements(const ScoreInputsSpec& inputs,

@@ -19,6 +19,7 @@ inline constexpr uint32_t kMaxSequencesPerCall = 256;
 inline constexpr uint32_t kMaxBlocksPerTable = 1u << 24;
 inline constexpr uint32_t kMaxRowsPerSequence = 1u << 24;
 inline constexpr uint32_t kMaxWindowRows = 1u << 24;
+inline constexpr uint32_t kMaxDraftRows = 64;  // of one sequence
 inline constexpr uint64_t kMaxPosition = (uint64_t{1} << 31) - 1;
 inline constexpr uint32_t kMaxPositionPlanes = 3;  // M-RoPE
 inline constexpr uint32_t kMaxPoolKernel = 255;

@@ -23,7 +23,15 @@ absl::Status ParseWindow(const v1::Window& window, PolicySpec& policy) {
       return Missing("window");
   }
   policy.has_window = true;
-  return absl::OkStatus();
+  if (window.decay() == 0) return absl::OkStatus();
+  // The sums are multiplied in float32, so it must be above 0 there too.
+  if (!(static_cast<float>(window.decay()) > 0.0f && IsShare(window.decay()))) {
+    return Invalid("window.decay", "outside 0..1");
+  }
+  policy.window.decay = window.decay();
+  if (policy.window.all || policy.window.decay == 1) return absl::OkStatus();
+  return Error(ErrorReason::kPolicyInvalid, "window.decay",
+               "a window of the newest rows keeps no running sum");
 }
 
 absl::Status ParseReduce(const v1::Reduce& reduce, PolicySpec& policy) {
@@ -109,6 +117,7 @@ void WriteWindow(const Window& window, v1::Window& out) {
   } else {
     out.set_last(window.last);
   }
+  if (window.decay != 1) out.set_decay(window.decay);
 }
 
 v1::Reduce::Kind ReduceKind(Reduce reduce) {

@@ -35,12 +35,14 @@ absl::Status ParseMoments(const v1::ScoreInputs& inputs, bool needed, ScoreInput
 
 }  // namespace
 
-absl::Status ParseScorerTensors(const v1::ScoreInputs& inputs, Scorer scorer,
+absl::Status ParseScorerTensors(const v1::ScoreInputs& inputs, std::optional<Scorer> scorer,
                                 ScoreInputsSpec& spec) {
   const bool expects = scorer == Scorer::kExpectedAttention;
   // Without moments the queries themselves, from before RoPE, will do.
   KVTRIAGE_RETURN_IF_ERROR(ParseMoments(inputs, expects && !spec.before_rope, spec));
-  if (expects) KVTRIAGE_RETURN_IF_ERROR(ParseScale(inputs.softmax_scale(), spec));
+  if (expects || (!scorer && inputs.softmax_scale() != 0)) {
+    KVTRIAGE_RETURN_IF_ERROR(ParseScale(inputs.softmax_scale(), spec));
+  }
   KVTRIAGE_RETURN_IF_ERROR(ReadTensor("inputs.output_projection", inputs.has_output_projection(),
                                       scorer == Scorer::kCritical, inputs.output_projection(),
                                       spec.output_projection));

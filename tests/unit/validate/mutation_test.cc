@@ -8,9 +8,11 @@
 #include "service/validate/body_hash.h"
 #include "service/validate/compress_proto.h"
 #include "service/validate/fuse_proto.h"
+#include "service/validate/observe_proto.h"
 #include "service/validate/recompute_proto.h"
 #include "service/validate/region_proto.h"
 #include "service/validate/rerotate_proto.h"
+#include "service/validate/rewind_proto.h"
 #include "service/validate/session_proto.h"
 #include "tests/unit/validate/message_mutator.h"
 #include "tests/unit/validate/refusal.h"
@@ -39,7 +41,7 @@ void ExpectProperRefusal(const absl::Status& status) {
 
 // Mutates fields, then (every other round) the wire bytes; `parse` gives the status of one request.
 template <typename Request, typename MakeValid, typename Parse>
-void RunMutations(MakeValid make_valid, Parse parse) {
+void RunMutations(MakeValid make_valid, Parse parse, size_t least_reasons = 3) {
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
 #if GOOGLE_PROTOBUF_VERSION < 4022000
   // Cut strings are not UTF-8 any more, and protobuf says so a thousand times.
@@ -69,7 +71,7 @@ void RunMutations(MakeValid make_valid, Parse parse) {
   // The damage must be neither harmless nor always fatal at the first check.
   EXPECT_GT(accepted, kRounds / 50);
   EXPECT_GT(refused, kRounds / 20);
-  EXPECT_GE(reasons.size(), 3u);
+  EXPECT_GE(reasons.size(), least_reasons);
 }
 
 TEST(Mutations, Compress) {
@@ -108,6 +110,22 @@ TEST(Mutations, Fuse) {
   RunMutations<v1::FuseRequest>(
       [](int) { return ValidFuse(); },
       [](const v1::FuseRequest& request) { return ParseFuse(request, Limits()).status(); });
+}
+
+TEST(Mutations, Observe) {
+  const auto make = [](int round) {
+    return ValidObserve(static_cast<v1::ScoreInputs::SourceCase>(1 + round % 5));
+  };
+  RunMutations<v1::ObserveRequest>(make, [](const v1::ObserveRequest& request) {
+    return ParseObserve(request, Limits(), {}).status();
+  });
+}
+
+TEST(Mutations, Rewind) {
+  RunMutations<v1::RewindRequest>(
+      [](int) { return ValidRewind(); },
+      [](const v1::RewindRequest& request) { return ParseRewind(request).status(); },
+      /*least_reasons=*/2);
 }
 
 TEST(Mutations, Hello) {

@@ -241,6 +241,33 @@ v1::FuseRequest ValidFuse() {
   return request;
 }
 
+v1::ObserveRequest ValidObserve(v1::ScoreInputs::SourceCase source) {
+  v1::CompressRequest like = ValidCompressFrom(source);
+  v1::ObserveRequest request;
+  *request.mutable_header() = like.header();
+  request.set_cache_id(like.cache_id());
+  for (v1::SequenceSpec& sequence : *like.mutable_sequences()) {
+    *request.add_steps()->mutable_sequence() = std::move(sequence);
+  }
+  request.mutable_steps(0)->set_trigger(12);
+  request.mutable_steps(1)->set_draft_rows(1);
+  request.mutable_policy()->set_name("h2o");
+  request.mutable_policy()->mutable_parts()->mutable_budget()->set_kept_tokens(8);
+  *request.mutable_inputs() = like.inputs();
+  *request.mutable_act() = like.act();
+  *request.mutable_output() = like.output();
+  return request;
+}
+
+v1::RewindRequest ValidRewind() {
+  v1::RewindRequest request;
+  SetKey(*request.mutable_header());
+  request.set_sequence_id(11);
+  request.set_generation(1);
+  request.set_rows(3);
+  return request;
+}
+
 v1::AttachRequest ValidHello() {
   v1::AttachRequest request;
   v1::AttachRequest::Hello& hello = *request.mutable_hello();

@@ -36,6 +36,11 @@ v1::SelectRecomputeRequest ValidSelectRecompute();
 v1::RerotateRequest ValidRerotate();
 v1::FuseRequest ValidFuse();
 
+// The sequences of ValidCompress with 4 and 3 new rows, h2o down to 8 rows, in place; one draft row
+// in the second.
+v1::ObserveRequest ValidObserve(v1::ScoreInputs::SourceCase source = v1::ScoreInputs::kQuery);
+v1::RewindRequest ValidRewind();
+
 v1::AttachRequest ValidHello();
 
 // A packed [layers, rows, heads, elems] f32 tensor.

@@ -88,6 +88,8 @@ struct ScoreSpec {
   uint32_t future = 0;       // kExpectedAttention, >= 1
   double epsilon = 0;        // kCritical, kExpectedAttention; finite and >= 0
   double first_stage = 0;    // kCritical, 0..1; read by selection only (select.h)
+
+  friend bool operator==(const ScoreSpec&, const ScoreSpec&) = default;
 };
 
 // Whether the scorer reads V (so a non-finite V makes a row bad), and whether it needs the logits z
@@ -108,6 +110,9 @@ struct ScoreRequest {
   // kExpectedAttention: rotary data of the layer (null: nothing turns), position of the next token.
   const Rope* rope = nullptr;
   uint64_t next_position = 0;
+  // The rows are a part of a longer sum: a KV head without a usable one gets zeros and
+  // `usable_rows` 0 instead of NO_USABLE_ROW.
+  bool partial = false;
 };
 
 // Rows at the end that kLagKv has no reference for: the last whole partition and what is behind it;
