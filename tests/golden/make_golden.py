@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden files of the compress, quality, rotation and blending cases. Needs NumPy only.
+"""Writes the golden files of the compress, quality, rotation, blending and decode cases. Needs NumPy only.
 
     python3 make_golden.py OUT_DIR
 """
@@ -12,6 +12,7 @@ import ref_np as ref
 from golden_blend import write_blend
 from golden_cases import PYRAMIDS, SHAPES, compress_cases, hkvd_cases
 from golden_compress import GAP, NEEDS_OUTPUTS, NO_QUERIES, answer, lag_gap, store, tie_is_sharp
+from golden_decode import write_decode
 from golden_file import GoldenFile, settle, settle_gap, settle_share
 
 TYPES = ('f32', 'f16', 'bf16')
@@ -178,6 +179,7 @@ def main():
     for h in hkvd_cases():
         write_hkvd(*h, folder)
     write_blend(GoldenFile, folder)
+    write_decode(GoldenFile, folder)
 
 
 if __name__ == '__main__':
