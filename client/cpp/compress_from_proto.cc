@@ -77,27 +77,6 @@ absl::Status SetTable(const v1::SequenceResult& from, const Sequence& sequence, 
   return absl::OkStatus();
 }
 
-absl::StatusOr<SequenceResult> SequenceFrom(const v1::SequenceResult& from,
-                                            const Sequence& sequence, const Act& act,
-                                            const std::vector<uint32_t>& heads) {
-  if (from.sequence_id() != sequence.sequence_id)
-    return Malformed("results are of other sequences");
-  SequenceResult out;
-  out.sequence_id = from.sequence_id();
-  out.kv_revision = from.kv_revision();
-  out.logical_len = from.logical_len();
-  out.kept = from.kept();
-  out.dropped = from.dropped();
-  out.total_dropped = from.total_dropped();
-  out.next_position = from.next_position();
-  out.blocks_used = from.blocks_used();
-  out.noop = from.noop();
-  out.layers = LayersFrom(from);
-  KVTRIAGE_RETURN_IF_ERROR(SetTable(from, sequence, act, out));
-  KVTRIAGE_ASSIGN_OR_RETURN(out.kept_sets, KeptSetsFrom(from.kept_sets(), heads));
-  return out;
-}
-
 template <typename Repeated>
 std::vector<float> Floats(const Repeated& values) {
   return std::vector<float>(values.begin(), values.end());
@@ -122,6 +101,26 @@ Quality QualityFrom(const v1::Quality& from) {
 
 }  // namespace
 
+absl::StatusOr<SequenceResult> FromProto(const v1::SequenceResult& from, const Sequence& sequence,
+                                         const Act& act, const std::vector<uint32_t>& heads) {
+  if (from.sequence_id() != sequence.sequence_id)
+    return Malformed("results are of other sequences");
+  SequenceResult out;
+  out.sequence_id = from.sequence_id();
+  out.kv_revision = from.kv_revision();
+  out.logical_len = from.logical_len();
+  out.kept = from.kept();
+  out.dropped = from.dropped();
+  out.total_dropped = from.total_dropped();
+  out.next_position = from.next_position();
+  out.blocks_used = from.blocks_used();
+  out.noop = from.noop();
+  out.layers = LayersFrom(from);
+  KVTRIAGE_RETURN_IF_ERROR(SetTable(from, sequence, act, out));
+  KVTRIAGE_ASSIGN_OR_RETURN(out.kept_sets, KeptSetsFrom(from.kept_sets(), heads));
+  return out;
+}
+
 Timing FromProto(const v1::Timing& timing) {
   return {timing.queue(), timing.score(), timing.select(), timing.move(), timing.total()};
 }
@@ -138,9 +137,9 @@ absl::StatusOr<CompressResult> FromProto(const v1::CompressResponse& response,
     return Malformed("another number of results than sequences");
   }
   for (size_t i = 0; i < request.sequences.size(); ++i) {
-    KVTRIAGE_ASSIGN_OR_RETURN(SequenceResult result,
-                              SequenceFrom(response.results(static_cast<int>(i)),
-                                           request.sequences[i], request.act, heads));
+    KVTRIAGE_ASSIGN_OR_RETURN(
+        SequenceResult result,
+        FromProto(response.results(static_cast<int>(i)), request.sequences[i], request.act, heads));
     out.sequences.push_back(std::move(result));
   }
   for (const v1::Quality& quality : response.quality()) out.quality.push_back(QualityFrom(quality));

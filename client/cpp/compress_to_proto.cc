@@ -55,17 +55,44 @@ void SetLogits(v1::ScoreInputs* to, const ScoreInputs& from, const MemoryIds& id
   if (from.alibi_slopes) *to->mutable_alibi_slopes() = ToProto(*from.alibi_slopes, ids);
 }
 
-void SetAct(v1::Act* to, const Act& act, uint32_t ledger_slot, const MemoryIds& ids) {
-  if (const auto* const copy = std::get_if<CopyTo>(&act)) {
-    to->mutable_copy_to()->set_cache_id(ids.IdOf(copy->cache));
-  } else if (std::holds_alternative<InPlace>(act)) {
-    to->mutable_in_place()->set_ledger_slot(ledger_slot);
-  } else {
-    to->mutable_select_only();
+}  // namespace
+
+v1::ScoreInputs ToProto(const ScoreInputs& inputs, const MemoryIds& ids) {
+  v1::ScoreInputs out;
+  std::visit(InputsWriter(&out, ids), inputs.source);
+  SetLogits(&out, inputs, ids);
+  if (inputs.output_projection.has_value()) {
+    *out.mutable_output_projection() = ToProto(*inputs.output_projection, ids);
   }
+  if (inputs.query_mean.has_value()) *out.mutable_query_mean() = ToProto(*inputs.query_mean, ids);
+  if (inputs.query_covariance.has_value()) {
+    *out.mutable_query_covariance() = ToProto(*inputs.query_covariance, ids);
+  }
+  return out;
 }
 
-}  // namespace
+v1::Act ToProto(const Act& act, const std::optional<AngleMode>& renumber, uint32_t ledger_slot,
+                const MemoryIds& ids) {
+  v1::Act out;
+  if (const auto* const copy = std::get_if<CopyTo>(&act)) {
+    out.mutable_copy_to()->set_cache_id(ids.IdOf(copy->cache));
+  } else if (std::holds_alternative<InPlace>(act)) {
+    out.mutable_in_place()->set_ledger_slot(ledger_slot);
+  } else {
+    out.mutable_select_only();
+  }
+  if (renumber.has_value()) {
+    out.mutable_renumber()->set_angles(static_cast<v1::AngleMode>(*renumber));
+  }
+  return out;
+}
+
+v1::Output ToProto(LengthRule lengths) {
+  v1::Output out;
+  out.set_format(v1::KEPT_FORMAT_INDICES);
+  out.set_lengths(static_cast<v1::LengthRule>(lengths));
+  return out;
+}
 
 v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot,
                             const MemoryIds& ids) {
@@ -74,29 +101,13 @@ v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot
   out.set_layers_le(ToBytes(request.layers));
   for (const Sequence& sequence : request.sequences) *out.add_sequences() = ToProto(sequence);
   *out.mutable_policy() = ToProto(request.policy);
-  std::visit(InputsWriter(out.mutable_inputs(), ids), request.inputs.source);
-  SetLogits(out.mutable_inputs(), request.inputs, ids);
-  if (request.inputs.output_projection.has_value()) {
-    *out.mutable_inputs()->mutable_output_projection() =
-        ToProto(*request.inputs.output_projection, ids);
-  }
-  if (request.inputs.query_mean.has_value()) {
-    *out.mutable_inputs()->mutable_query_mean() = ToProto(*request.inputs.query_mean, ids);
-  }
-  if (request.inputs.query_covariance.has_value()) {
-    *out.mutable_inputs()->mutable_query_covariance() =
-        ToProto(*request.inputs.query_covariance, ids);
-  }
-  SetAct(out.mutable_act(), request.act, ledger_slot, ids);
-  if (request.renumber.has_value()) {
-    out.mutable_act()->mutable_renumber()->set_angles(
-        static_cast<v1::AngleMode>(*request.renumber));
-  }
-  out.mutable_output()->set_format(v1::KEPT_FORMAT_INDICES);
-  out.mutable_output()->set_lengths(static_cast<v1::LengthRule>(request.lengths));
+  *out.mutable_inputs() = ToProto(request.inputs, ids);
+  *out.mutable_act() = ToProto(request.act, request.renumber, ledger_slot, ids);
+  *out.mutable_output() = ToProto(request.lengths);
   out.mutable_measure()->set_retained_mass(request.measure.retained_mass);
   out.mutable_measure()->set_output_error(request.measure.output_error);
   out.mutable_measure()->set_oracle_recall(request.measure.oracle_recall);
+  out.set_keep_state(request.keep_state);
   return out;
 }
 

@@ -35,18 +35,80 @@ SequenceFate FateOfUnits(const std::vector<const SlotUnit*>& units, const Sequen
   return fate;
 }
 
+SequenceFate FateOf(const SequenceResult& sequence) {
+  SequenceFate fate;
+  fate.sequence_id = sequence.sequence_id;
+  fate.outcome = Outcome::kApplied;
+  fate.kept = sequence.kept;
+  fate.kv_revision = sequence.kv_revision;
+  fate.table = sequence.table;
+  return fate;
+}
+
+std::vector<const SlotUnit*> UnitsOf(const SlotReading& reading, uint64_t sequence_id) {
+  std::vector<const SlotUnit*> units;
+  for (const SlotUnit& unit : reading.units) {
+    if (unit.sequence_id == sequence_id) units.push_back(&unit);
+  }
+  return units;
+}
+
+std::vector<uint64_t> DamagedOf(const std::vector<SequenceFate>& fates) {
+  std::vector<uint64_t> ids;
+  for (const SequenceFate& fate : fates) {
+    if (fate.outcome == Outcome::kDamaged) ids.push_back(fate.sequence_id);
+  }
+  return ids;
+}
+
 }  // namespace
 
 std::vector<SequenceFate> FatesOfAnswer(const CompressResult& result) {
   std::vector<SequenceFate> fates;
-  for (const SequenceResult& sequence : result.sequences) {
+  for (const SequenceResult& sequence : result.sequences) fates.push_back(FateOf(sequence));
+  return fates;
+}
+
+std::vector<SequenceFate> FatesOfAnswer(const ObserveResult& result,
+                                        const std::vector<ObserveStep>& steps) {
+  std::vector<SequenceFate> fates;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (result.steps[i].evicted) {
+      fates.push_back(FateOf(*result.steps[i].evicted));
+      continue;
+    }
+    const Sequence& sequence = steps[i].sequence;
     SequenceFate fate;
     fate.sequence_id = sequence.sequence_id;
     fate.outcome = Outcome::kApplied;
-    fate.kept = sequence.kept;
+    fate.kept = sequence.physical_len;
     fate.kv_revision = sequence.kv_revision;
     fate.table = sequence.table;
     fates.push_back(std::move(fate));
+  }
+  return fates;
+}
+
+std::vector<SequenceFate> FatesAll(const std::vector<ObserveStep>& steps, Outcome outcome) {
+  std::vector<SequenceFate> fates;
+  for (const ObserveStep& step : steps) {
+    SequenceFate fate;
+    fate.sequence_id = step.sequence.sequence_id;
+    fate.outcome = step.may_evict() ? outcome : Outcome::kUnchanged;
+    fates.push_back(std::move(fate));
+  }
+  return fates;
+}
+
+std::vector<SequenceFate> FatesOfSlot(const SlotReading& reading,
+                                      const std::vector<ObserveStep>& steps, uint32_t layers,
+                                      uint32_t block_slots) {
+  if (reading.state == SlotState::kUntouched) return FatesAll(steps, Outcome::kUnchanged);
+  if (reading.state != SlotState::kSettled) return FatesAll(steps, Outcome::kDamaged);
+  std::vector<SequenceFate> fates = FatesAll(steps, Outcome::kUnchanged);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::vector<const SlotUnit*> units = UnitsOf(reading, steps[i].sequence.sequence_id);
+    if (!units.empty()) fates[i] = FateOfUnits(units, steps[i].sequence, layers, block_slots);
   }
   return fates;
 }
@@ -69,10 +131,7 @@ std::vector<SequenceFate> FatesOfSlot(const SlotReading& reading,
   if (reading.state != SlotState::kSettled) return FatesAll(sequences, Outcome::kDamaged);
   std::vector<SequenceFate> fates;
   for (const Sequence& sequence : sequences) {
-    std::vector<const SlotUnit*> units;
-    for (const SlotUnit& unit : reading.units) {
-      if (unit.sequence_id == sequence.sequence_id) units.push_back(&unit);
-    }
+    const std::vector<const SlotUnit*> units = UnitsOf(reading, sequence.sequence_id);
     fates.push_back(FateOfUnits(units, sequence, layers, block_slots));
   }
   return fates;
@@ -101,12 +160,7 @@ std::string_view OutcomeName(Outcome outcome) {
   return "unavailable";
 }
 
-std::vector<uint64_t> CompressOutcome::damaged() const {
-  std::vector<uint64_t> ids;
-  for (const SequenceFate& fate : fates) {
-    if (fate.outcome == Outcome::kDamaged) ids.push_back(fate.sequence_id);
-  }
-  return ids;
-}
+std::vector<uint64_t> CompressOutcome::damaged() const { return DamagedOf(fates); }
+std::vector<uint64_t> ObserveOutcome::damaged() const { return DamagedOf(fates); }
 
 }  // namespace kvtriage::client

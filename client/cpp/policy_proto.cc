@@ -158,6 +158,7 @@ v1::Policy ToProto(const Policy& policy) {
   if (from.window.has_value() && from.window->all) to.mutable_window()->mutable_all();
   if (from.window.has_value() && !from.window->all)
     to.mutable_window()->set_last(from.window->last);
+  if (from.window.has_value()) to.mutable_window()->set_decay(from.window->decay);
   if (from.reduce.has_value())
     to.mutable_reduce()->set_kind(static_cast<v1::Reduce::Kind>(*from.reduce));
   if (from.pool.has_value()) {
@@ -180,7 +181,9 @@ v1::Policy ToProto(const Policy& policy) {
 PolicyParts FromProto(const v1::PolicyParts& from) {
   PolicyParts out;
   if (from.has_scorer()) out.scorer = FromProto(from.scorer());
-  if (from.has_window()) out.window = Window{from.window().has_all(), from.window().last()};
+  if (from.has_window()) {
+    out.window = Window{from.window().has_all(), from.window().last(), from.window().decay()};
+  }
   if (from.has_reduce()) out.reduce = static_cast<Reduce>(from.reduce().kind());
   if (from.has_pool()) {
     out.pool = Pool{static_cast<Pool::Kind>(from.pool().kind()), from.pool().kernel()};

@@ -15,6 +15,7 @@ ServerLimits FromProto(const v1::Limits& limits) {
   out.max_blocks_per_table = limits.max_blocks_per_table();
   out.max_in_flight = limits.max_in_flight();
   out.max_tracked_sequences = limits.max_tracked_sequences();
+  out.max_state_bytes = limits.max_state_bytes();
   out.default_deadline_ms = limits.default_deadline_ms();
   out.max_deadline_ms = limits.max_deadline_ms();
   out.result_ttl_ms = limits.result_ttl_ms();

@@ -10,6 +10,7 @@
 #include "client/cpp/keeper.h"
 #include "client/cpp/layers_call.h"
 #include "client/cpp/local_error.h"
+#include "client/cpp/observe_call.h"
 #include "client/cpp/recompute_proto.h"
 #include "client/cpp/register_memory.h"
 #include "client/cpp/retry.h"
@@ -24,8 +25,8 @@ absl::Status BadArgument(std::string_view text) {
   return LocalError(absl::StatusCode::kInvalidArgument, "bad_argument", text);
 }
 
-absl::Status CheckAmount(const CompressRequest& request) {
-  const std::optional<Budget>& budget = request.policy.parts.budget;
+absl::Status CheckAmount(const Policy& policy) {
+  const std::optional<Budget>& budget = policy.parts.budget;
   if (!budget.has_value() || !budget->kept_tokens.has_value() || !budget->kept_ratio.has_value()) {
     return absl::OkStatus();
   }
@@ -55,10 +56,13 @@ class Session::Impl {
     const absl::StatusOr<std::shared_ptr<Link>> link = Current();
     if (!link.ok()) return {Outcome::kUnavailable, link.status()};
     const CacheSpec cache = keeper.book().SpecOf(request.cache).value_or(CacheSpec());
-    const absl::Duration settle = absl::Milliseconds(static_cast<int64_t>(options.settle_ms));
-    RowsOutcome outcome = run(**link, cache, request, call, settle);
+    RowsOutcome outcome = run(**link, cache, request, call, settle());
     if (outcome.quarantine != 0) outcome.quarantine = keeper.Quarantine(*link);
     return outcome;
+  }
+
+  absl::Duration settle() const {
+    return absl::Milliseconds(static_cast<int64_t>(options.settle_ms));
   }
 
   const pid_t pid = getpid();
@@ -167,26 +171,22 @@ absl::StatusOr<MemoryList> Session::ListRegions(const CallOptions& options) cons
 CompressOutcome Session::Compress(const CompressRequest& request, const CallOptions& options) {
   const absl::StatusOr<std::shared_ptr<Link>> link = impl_->Current();
   if (!link.ok()) return WithoutEffect(request, Outcome::kUnavailable, link.status());
-  if (absl::Status status = CheckAmount(request); !status.ok()) {
+  if (absl::Status status = CheckAmount(request.policy); !status.ok()) {
     return WithoutEffect(request, Outcome::kUnchanged, std::move(status));
   }
   const CacheSpec cache = impl_->keeper.book().SpecOf(request.cache).value_or(CacheSpec());
-  CompressOutcome outcome =
-      RunCompress(**link, cache, request, options,
-                  absl::Milliseconds(static_cast<int64_t>(impl_->options.settle_ms)));
+  CompressOutcome outcome = RunCompress(**link, cache, request, options, impl_->settle());
   if (outcome.quarantine != 0) outcome.quarantine = impl_->keeper.Quarantine(*link);
   return outcome;
 }
 
 absl::StatusOr<std::unique_ptr<LayerStream>> Session::OpenLayers(const CompressRequest& request,
                                                                  const CallOptions& options) {
-  KVTRIAGE_RETURN_IF_ERROR(CheckAmount(request));
+  KVTRIAGE_RETURN_IF_ERROR(CheckAmount(request.policy));
   KVTRIAGE_ASSIGN_OR_RETURN(const std::shared_ptr<Link> link, impl_->Current());
   const CacheSpec cache = impl_->keeper.book().SpecOf(request.cache).value_or(CacheSpec());
-  auto call = std::make_unique<LayersCall>(
-      link, cache, request, options,
-      absl::Milliseconds(static_cast<int64_t>(impl_->options.settle_ms)),
-      [this, link] { return impl_->keeper.Quarantine(link); });
+  auto call = std::make_unique<LayersCall>(link, cache, request, options, impl_->settle(),
+                                           [this, link] { return impl_->keeper.Quarantine(link); });
   KVTRIAGE_RETURN_IF_ERROR(call->Open());
   return std::unique_ptr<LayerStream>(new LayerStream(std::move(call)));
 }
@@ -213,6 +213,24 @@ RowsOutcome Session::Rerotate(const RerotateRequest& request, const CallOptions&
 
 RowsOutcome Session::Fuse(const FuseRequest& request, const CallOptions& options) {
   return impl_->WriteRows(RunFuse, request, options);
+}
+
+ObserveOutcome Session::Observe(const ObserveRequest& request, const CallOptions& options) {
+  const absl::StatusOr<std::shared_ptr<Link>> link = impl_->Current();
+  if (!link.ok()) return WithoutEffect(request, Outcome::kUnavailable, link.status());
+  if (absl::Status status = CheckAmount(request.policy.value_or(Policy())); !status.ok()) {
+    return WithoutEffect(request, Outcome::kUnchanged, std::move(status));
+  }
+  const CacheSpec cache = impl_->keeper.book().SpecOf(request.cache).value_or(CacheSpec());
+  ObserveOutcome outcome = RunObserve(**link, cache, request, options, impl_->settle());
+  if (outcome.quarantine != 0) outcome.quarantine = impl_->keeper.Quarantine(*link);
+  return outcome;
+}
+
+absl::StatusOr<RewindResult> Session::Rewind(const RewindRequest& request,
+                                             const CallOptions& options) {
+  KVTRIAGE_ASSIGN_OR_RETURN(const std::shared_ptr<Link> link, impl_->Current());
+  return RunRewind(*link, request, options, impl_->settle());
 }
 
 absl::StatusOr<Released> Session::ReleaseSequences(const std::vector<uint64_t>& sequence_ids,

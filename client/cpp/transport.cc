@@ -120,6 +120,18 @@ std::unique_ptr<LayersWire> Transport::OpenLayers(absl::Time deadline) {
   return std::make_unique<GrpcLayersWire>(channel_->channel, token_, deadline);
 }
 
+absl::Status Transport::Call(const v1::ObserveRequest& in, v1::ObserveResponse* out,
+                             absl::Time deadline) {
+  using Stub = v1::TriageService::Stub;
+  return Run(&Stub::Observe, Stub(channel_->channel), token_, in, out, deadline);
+}
+
+absl::Status Transport::Call(const v1::RewindRequest& in, v1::RewindResponse* out,
+                             absl::Time deadline) {
+  using Stub = v1::TriageService::Stub;
+  return Run(&Stub::Rewind, Stub(channel_->channel), token_, in, out, deadline);
+}
+
 absl::Status Transport::Call(const v1::ReleaseSequenceRequest& in, v1::ReleaseSequenceResponse* out,
                              absl::Time deadline) {
   using Stub = v1::TriageService::Stub;

@@ -50,6 +50,8 @@ class Transport {
   absl::Status Call(const v1::ListRegionsRequest& in, v1::ListRegionsResponse* out,
                     absl::Time deadline);
   absl::Status Call(const v1::CompressRequest& in, v1::CompressResponse* out, absl::Time deadline);
+  absl::Status Call(const v1::ObserveRequest& in, v1::ObserveResponse* out, absl::Time deadline);
+  absl::Status Call(const v1::RewindRequest& in, v1::RewindResponse* out, absl::Time deadline);
   absl::Status Call(const v1::ReleaseSequenceRequest& in, v1::ReleaseSequenceResponse* out,
                     absl::Time deadline);
   absl::Status Call(const v1::SelectRecomputeRequest& in, v1::SelectRecomputeResponse* out,

@@ -27,9 +27,10 @@ enum class LedgerOp : uint32_t {
   kNone = 0,
   kCompress = 1,
   kCompressLayers = 2,
+  kObserve = 3,
   kRerotate = 4,
   kFuse = 5,
-};  // 3: an operation to come
+};
 enum class LedgerUnit : uint32_t { kNone = 0, kPending = 1, kMoving = 2, kDone = 3, kUnharmed = 4 };
 
 struct LedgerHeader {

@@ -171,6 +171,14 @@ constexpr std::array kKeys = std::to_array<ConfigKey>({
        return Take(ParseNumber(text, 1, kHardMaxTrackedSequences), c.limits.max_tracked_sequences);
      },
      [](const Config& c) { return Number(c.limits.max_tracked_sequences); }},
+    {"state.score_bytes", "0 or more bytes", "512MiB",
+     "Memory for the running scores that Observe keeps, of all sessions together. A call that "
+     "would "
+     "outgrow it is refused with QUOTA_STATE.",
+     [](Text text, Config& c) {
+       return Take(ParseBytes(text, 0, uint64_t{1} << 40), c.limits.max_score_bytes);
+     },
+     [](const Config& c) { return PrintBytes(c.limits.max_score_bytes); }},
     {"results.ttl_ms", "100 to 3600000", "60000", "How long answers are kept for a repeated call.",
      [](Text text, Config& c) {
        return Take(ParseNumber(text, 100, kHourMs), c.limits.result_ttl_ms);

@@ -63,6 +63,7 @@ MetricsSettings MetricsSettingsOf(const Config& config) {
   settings.model = config.model;
   settings.per_layer = config.per_layer;
   settings.queue_limit = config.limits.lane_queue;
+  settings.score_limit = config.limits.max_score_bytes;
   return settings;
 }
 
@@ -72,6 +73,7 @@ EngineLimits EngineLimitsOf(const Config& config) {
   limits.lane_queue = config.limits.lane_queue;
   limits.lane_stuck_ms = config.stuck_ms;
   limits.sequences_per_session = config.limits.max_tracked_sequences;
+  limits.score_bytes = config.limits.max_score_bytes;
   limits.results_per_session = kMaxStoredAnswers;
   limits.results_ttl_ms = config.limits.result_ttl_ms;
   limits.results_session_bytes = kMaxStoredBytesPerSession;

@@ -72,6 +72,9 @@ uint64_t ResponseBound(const RecomputeAnswer& answer) {
 
 uint64_t Answer::bytes() const {
   if (const auto* compress = std::get_if<CompressAnswer>(&body)) return ResponseBound(*compress);
+  if (const auto* observe = std::get_if<ObserveAnswer>(&body)) {
+    return ResponseBound(observe->evicted) + observe->steps.size() * sizeof(ObserveAnswer::Step);
+  }
   if (const auto* recompute = std::get_if<RecomputeAnswer>(&body)) return ResponseBound(*recompute);
   const auto* ids = std::get_if<RegisteredIds>(&body);
   if (ids == nullptr) return kFixedBytes;

@@ -11,6 +11,8 @@ namespace kvtriage {
 enum class CallKind : uint8_t {
   kCompress,
   kCompressLayers,
+  kObserve,
+  kRewind,
   kSelectRecompute,
   kRerotate,
   kFuse,

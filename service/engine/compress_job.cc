@@ -1,37 +1,61 @@
 #include "service/engine/compress_job.h"
 
+#include <memory>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "kernels/core/status_macros.h"
 #include "service/engine/compress_run.h"
 #include "service/engine/fences.h"
+#include "service/engine/kept_scores.h"
 #include "service/engine/planner.h"
 
 namespace kvtriage {
-namespace {
 
-MoveReport Move(const Job& job, const CompressSpec& spec, CompressRun& run) {
+MoveReport MoveWithSlot(const Job& job, const CompressSpec& spec, wire::LedgerOp op,
+                        CompressRun& run) {
   if (spec.act.kind != ActKind::kInPlace) return run.Move({});
   const PlanCache& cache = run.plan().cache;
   const LedgerJob ledger{job.call.session->ledger(), spec.act.ledger_slot,
                          CountsPerUnit(spec, cache), static_cast<uint32_t>(cache.layers.size()), 0};
-  OpenSlot(ledger, wire::LedgerOp::kCompress, spec.header.key, job.id, run.plan());
+  OpenSlot(ledger, op, spec.header.key, job.id, run.plan());
   MoveReport report = run.Move(ledger);
   ledger.ledger->Close(ledger.slot);
   return report;
 }
 
-absl::Status Apply(const Job& job, const CompressSpec& spec, const CompressAnswer& answer,
-                   CompressRun& run) {
+namespace {
+
+using Leases = std::vector<std::shared_ptr<ScoreLease>>;  // keep_state: one per sequence
+
+// What the call leaves of a sequence's running scores, or those that it begins.
+void NoteScores(const JobContext& context, const Job& job, const CompressSpec& spec,
+                CompressRun& run, Leases& leases, size_t i, SequenceEffect effect) {
+  const SequenceSpec& sequence = spec.sequences[i];
+  SequenceTable& table = *job.sequences;
+  if (spec.keep_state) {
+    SeedScores(table, std::move(run.seeds()[i]), std::move(leases[i]), effect, sequence,
+               spec.policy, run.results()[i], context.observer);
+    return;
+  }
+  KeepScores(table, table.ScoresOf(sequence.sequence_id, sequence.generation), effect, sequence,
+             run.results()[i], context.observer);
+}
+
+absl::Status Apply(const JobContext& context, const Job& job, const CompressSpec& spec,
+                   const CompressAnswer& answer, CompressRun& run, Leases& leases) {
   const ActKind act = spec.act.kind;
-  const MoveReport report = Move(job, spec, run);
+  const MoveReport report = MoveWithSlot(job, spec, wire::LedgerOp::kCompress, run);
   run.ReportDecisions(report);
   if (!report.status.ok() && act == ActKind::kCopy) return run.MoveFailed(report);
   for (size_t i = 0; i < report.sequences; ++i) {
     const SequenceEffect effect = EffectOf(act, run.results()[i].noop);
     const PositionEffect positions = PositionsOf(spec, run.results()[i]);
-    run.Complete(
-        i, job.sequences->Record(spec.sequences[i], effect, answer.sequences[i].kept, positions));
+    const uint32_t revision =
+        job.sequences->Record(spec.sequences[i], effect, answer.sequences[i].kept, positions);
+    NoteScores(context, job, spec, run, leases, i, effect);
+    run.Complete(i, revision);
   }
   if (report.status.ok()) return absl::OkStatus();
   // The damaged sequence is no longer what we know of it.
@@ -45,10 +69,16 @@ absl::Status RunCompress(const JobContext& context, const Job& job, Answer& answ
   const auto& spec = std::get<CompressSpec>(job.spec);
   CompressRun run(context, *job.call.session, spec, answer);
   KVTRIAGE_RETURN_IF_ERROR(CheckFences(*job.sequences, spec));
+  KVTRIAGE_RETURN_IF_ERROR(CheckDrafts(*job.sequences, spec));
   KVTRIAGE_RETURN_IF_ERROR(run.Plan());
+  Leases leases;
+  if (spec.keep_state) {
+    KVTRIAGE_RETURN_IF_ERROR(CheckAllLayers(run.plan()));
+    KVTRIAGE_ASSIGN_OR_RETURN(leases, ReserveSums(*job.sequences, run.plan()));
+  }
   KVTRIAGE_RETURN_IF_ERROR(run.Triage());
   KVTRIAGE_RETURN_IF_ERROR(run.Prepare());
-  return Apply(job, spec, std::get<CompressAnswer>(answer.body), run);
+  return Apply(context, job, spec, std::get<CompressAnswer>(answer.body), run, leases);
 }
 
 }  // namespace kvtriage

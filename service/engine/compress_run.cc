@@ -7,6 +7,7 @@
 #include "kernels/core/status_macros.h"
 #include "service/engine/answer_size.h"
 #include "service/engine/decisions.h"
+#include "service/engine/fold_rows.h"
 #include "service/engine/move.h"
 #include "service/engine/noop.h"
 #include "service/engine/plan_tables.h"
@@ -64,11 +65,44 @@ absl::Status CompressRun::Triage() {
 absl::Status CompressRun::ScoreOne(size_t sequence) {
   KVTRIAGE_RETURN_IF_ERROR(context_.stop());
   const absl::Status status =
-      ScoreSequence(context_.backend, plan_.sequences[sequence].triage, spec_.policy, context_.stop,
-                    scored_[sequence], results_[sequence]);
+      spec_.keep_state
+          ? ScoreAndKeep(sequence)
+          : ScoreSequence(context_.backend, plan_.sequences[sequence].triage, spec_.policy,
+                          context_.stop, scored_[sequence], results_[sequence]);
   const auto info = GetErrorInfo(status);
   if (!info || info->field != "protect") return status;
   return WithFieldPrefix(status, SequenceField(sequence, ""));
+}
+
+// The sums before they are pooled or weighed, then the scores from them.
+absl::Status CompressRun::ScoreAndKeep(size_t sequence) {
+  const TriageSequence& triage = plan_.sequences[sequence].triage;
+  RowSums& sums = seeds_.emplace_back();
+  Extend(triage.rows, sums);
+  FoldCounts counts;
+  uint32_t micros = 0;
+  {
+    const Stopwatch watch;
+    const uint32_t rows = spec_.sequences[sequence].rows_count;
+    KVTRIAGE_RETURN_IF_ERROR(FoldRows(context_.backend, triage.layers, triage.rows, rows,
+                                      spec_.policy, context_.stop, sums, counts));
+    KVTRIAGE_RETURN_IF_ERROR(CheckUsable(counts));
+    FillEmpty(triage.layers, sums);
+    micros = watch.micros();
+  }
+  KVTRIAGE_RETURN_IF_ERROR(ScoreSums(context_.backend, triage, spec_.policy, sums, context_.stop,
+                                     scored_[sequence], results_[sequence]));
+  TriageResult& result = results_[sequence];
+  result.times.score += micros;
+  for (size_t l = 0; l < counts.skipped.size(); ++l) {
+    result.layers[l].skipped_rows = static_cast<uint32_t>(counts.skipped[l]);
+  }
+  return absl::OkStatus();
+}
+
+void CompressRun::TakeResults(std::vector<TriageResult> results) {
+  results_ = std::move(results);
+  TellTriage();
 }
 
 absl::Status CompressRun::SelectOne(size_t sequence) {

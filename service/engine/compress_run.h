@@ -11,6 +11,7 @@
 #include "service/engine/job_context.h"
 #include "service/engine/plan.h"
 #include "service/engine/plan_writes.h"
+#include "service/engine/running_scores.h"
 #include "service/engine/triage_halves.h"
 #include "service/session/session.h"
 
@@ -30,6 +31,8 @@ class CompressRun {
   absl::Status Plan();  // errors: service/engine/planner.h
   // Sequence by sequence. Asks context.stop() between sequences and layers; errors: TriageOne.
   absl::Status Triage();
+  // Instead of Triage: what another way of choosing has found.
+  void TakeResults(std::vector<TriageResult> results);
   // After the triage: the sequence changes in layers that this run does not see, so also a layer
   // that keeps all its rows is written where the others go.
   void CountAsChanged(size_t sequence);
@@ -50,9 +53,12 @@ class CompressRun {
   const CompressPlan& plan() const { return plan_; }
   const std::vector<TriageResult>& results() const { return results_; }
   const std::vector<SequenceWrites>& writes() const { return writes_; }
+  // keep_state: the sums of every sequence's rows.
+  std::vector<RowSums>& seeds() { return seeds_; }
 
  private:
   absl::Status ScoreOne(size_t sequence);
+  absl::Status ScoreAndKeep(size_t sequence);
   absl::Status SelectOne(size_t sequence);
   void TellTriage();
   absl::Status CheckRenumber();
@@ -72,6 +78,7 @@ class CompressRun {
   std::vector<ScoredSequence> scored_;
   std::vector<TriageResult> results_;
   std::vector<SequenceWrites> writes_;
+  std::vector<RowSums> seeds_;
 };
 
 }  // namespace kvtriage

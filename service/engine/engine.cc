@@ -37,6 +37,31 @@ void Engine::Compress(Call call, CompressSpec spec) {
   state_->Submit(std::move(call), header, std::move(job));
 }
 
+void Engine::Observe(Call call, ObserveSpec spec) {
+  auto job = std::make_unique<Job>();
+  job->kind = CallKind::kObserve;
+  uint64_t rows = 0;
+  for (const SequenceSpec& sequence : spec.sequences) {
+    job->sequence_ids.push_back(sequence.sequence_id);
+    rows += sequence.physical_len;
+  }
+  std::sort(job->sequence_ids.begin(), job->sequence_ids.end());
+  job->bytes = rows * SequenceRowBytes(call.session->memory(), spec.cache_id, {});
+  if (spec.act.kind == ActKind::kInPlace) job->ledger_slot = spec.act.ledger_slot;
+  const RequestHeader header = spec.header;
+  job->spec = std::move(spec);
+  state_->Submit(std::move(call), header, std::move(job));
+}
+
+void Engine::Rewind(Call call, RewindSpec spec) {
+  auto job = std::make_unique<Job>();
+  job->kind = CallKind::kRewind;
+  job->sequence_ids = {spec.sequence_id};
+  const RequestHeader header = spec.header;
+  job->spec = std::move(spec);
+  state_->Submit(std::move(call), header, std::move(job));
+}
+
 void Engine::SelectRecompute(Call call, SelectRecomputeSpec spec) {
   auto job = std::make_unique<Job>();
   job->kind = CallKind::kSelectRecompute;

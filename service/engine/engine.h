@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "service/engine/triage.h"
 #include "service/policy/blend_spec.h"
 #include "service/policy/body_digest.h"
+#include "service/policy/observe_spec.h"
 #include "service/policy/register_spec.h"
 #include "service/session/session.h"
 
@@ -73,10 +75,29 @@ struct FuseAnswer {
   uint64_t rows_written = 0;
 };
 
+struct ObserveAnswer {
+  struct Step {
+    uint64_t sequence_id = 0;
+    std::optional<uint32_t> evicted;  // place among `evicted.sequences`
+    uint32_t draft_rows = 0;          // outstanding
+    bool started = false;             // no running scores were known
+  };
+  PolicySpec policy;  // the expanded form that ran
+  std::vector<Step> steps;
+  CompressAnswer evicted;  // of the sequences that were cut back; empty when none was
+};
+
+struct RewindAnswer {
+  uint32_t draft_rows = 0;    // outstanding
+  uint64_t physical_len = 0;  // rows that we know
+};
+
 struct Answer {
   uint64_t job_id = 0;
   JobTiming timing;
-  std::variant<CompressAnswer, RecomputeAnswer, RerotateAnswer, FuseAnswer, RegisteredIds> body;
+  std::variant<CompressAnswer, ObserveAnswer, RewindAnswer, RecomputeAnswer, RerotateAnswer,
+               FuseAnswer, RegisteredIds>
+      body;
   uint64_t bytes() const;  // about what storing it costs
 };
 
@@ -119,6 +140,7 @@ struct EngineLimits {
   uint32_t lane_queue = 256;
   uint64_t lane_stuck_ms = 30000;
   uint32_t sequences_per_session = 4096;
+  uint64_t score_bytes = 512u << 20;  // running scores of all sessions
   uint32_t results_per_session = 64;
   uint64_t results_ttl_ms = 60000;
   uint64_t results_session_bytes = 16u << 20;
@@ -138,9 +160,12 @@ class Engine {
   // or the load is checked here. With header.resolve nothing runs and the rest of the spec is
   // ignored. Beside what the planner refuses (service/engine/planner.h) a call may end with
   // SESSION_ENDED, DRAINING, DEVICE_SICK, SESSION_BUSY, QUEUE_FULL, DEADLINE_UNMEETABLE,
-  // LEDGER_SLOT_BUSY, SEQUENCE_STALE, SEQUENCE_RELEASED, KEY_REUSED, KEY_DEAD, RESULT_EXPIRED or
-  // MOVE_FAILED.
+  // LEDGER_SLOT_BUSY, SEQUENCE_STALE, SEQUENCE_RELEASED, KEY_REUSED, KEY_DEAD, RESULT_EXPIRED,
+  // MOVE_FAILED, or for running scores DRAFT_PENDING or QUOTA_STATE.
   void Compress(Call call, CompressSpec spec);
+  // service/engine/observe.h and rewind.h say what they do and refuse.
+  void Observe(Call call, ObserveSpec spec);
+  void Rewind(Call call, RewindSpec spec);
   void SelectRecompute(Call call, SelectRecomputeSpec spec);
   void Rerotate(Call call, RerotateSpec spec);
   void Fuse(Call call, FuseSpec spec);

@@ -133,6 +133,7 @@ void Engine::State::Release(const std::shared_ptr<Session>& session, std::vector
       }
     }
   }
+  TellScores();
   later.Run();
   if (dequeued) TellQueue();
 }
@@ -152,6 +153,7 @@ void Engine::State::EndSession(const std::shared_ptr<Session>& session,
       later.Add(std::move(finished));
     }
   }
+  TellScores();
   later.Run();
   TellQueue();
 }

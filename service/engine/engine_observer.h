@@ -52,6 +52,9 @@ class EngineObserver {
   virtual void OnBlend(const BlendDecision& decision) = 0;
   virtual void OnBlendWrite(const BlendWrite& write) = 0;
   virtual void OnQueue(uint32_t waiting) = 0;  // jobs waiting for the lane
+  virtual void OnScores(uint64_t bytes) = 0;   // of running scores, all sessions
+  // Running scores of a sequence were given up: they did not fit what became of its rows.
+  virtual void OnScoresDropped() = 0;
 };
 
 }  // namespace kvtriage

@@ -23,6 +23,7 @@ uint64_t RandomSeed() {
 Engine::State::State(const EngineLimits& engine_limits, EngineObserver* engine_observer)
     : limits(engine_limits),
       observer(engine_observer),
+      scores(std::make_shared<ScoreBudget>(engine_limits.score_bytes)),
       store(engine_limits),
       admission(engine_limits, RandomSeed()) {}
 
@@ -70,10 +71,12 @@ void Engine::State::Finish(std::unique_ptr<Job> job, CallResult result, absl::Du
     }
     Settle(job->session_id(), later);
   }
+  TellScores();
   FaultPoint("result.after_store");
   if (job->call.done != nullptr) job->call.done(std::move(result));
   answers.Run();
   later.Run();
+  TellScores();
   const MutexLock lock(&mu);
   answering = false;
   changed.NotifyAll();
@@ -86,7 +89,7 @@ Engine::State::Books* Engine::State::BooksOf(const Session& session) {
   if (session.ended()) return nullptr;
   Books& books = sessions[session.id()];
   if (books.sequences == nullptr) {
-    books.sequences = std::make_shared<SequenceTable>(limits.sequences_per_session);
+    books.sequences = std::make_shared<SequenceTable>(limits.sequences_per_session, scores);
   }
   return &books;
 }
@@ -227,6 +230,12 @@ bool Engine::State::Held(const Job& job) const {
                        return stream->opened && stream != job.stream &&
                               Touches(job.sequence_ids, stream->sequence_ids);
                      });
+}
+
+void Engine::State::TellScores() {
+  if (observer == nullptr) return;
+  const MutexLock in_order(&telling);
+  observer->OnScores(scores->used());
 }
 
 void Engine::State::TellQueue() {

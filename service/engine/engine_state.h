@@ -115,9 +115,12 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   void EndStreams(uint64_t session_id, const absl::Status& why, Callbacks& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void TellQueue() ABSL_LOCKS_EXCLUDED(mu);
+  // After what may have changed the memory of running scores.
+  void TellScores();
 
   const EngineLimits limits;
   EngineObserver* const observer;
+  const std::shared_ptr<ScoreBudget> scores;  // of all sessions
 
   Mutex mu;
   CondVar changed;  // a job came, the lane fell idle, or Stop

@@ -25,7 +25,8 @@ struct Job {
   Call call;
   CallKey key;
   CallKind kind = CallKind::kCompress;
-  std::variant<CompressSpec, SelectRecomputeSpec, RerotateSpec, FuseSpec> spec;
+  std::variant<CompressSpec, ObserveSpec, RewindSpec, SelectRecomputeSpec, RerotateSpec, FuseSpec>
+      spec;
   std::shared_ptr<SequenceTable> sequences;  // of the session
   std::vector<uint64_t> sequence_ids;        // ascending
   std::optional<uint32_t> ledger_slot;       // set when the call writes in place

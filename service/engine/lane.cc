@@ -10,8 +10,10 @@
 #include "service/engine/fuse.h"
 #include "service/engine/job_context.h"
 #include "service/engine/layer_step.h"
+#include "service/engine/observe.h"
 #include "service/engine/recompute.h"
 #include "service/engine/rerotate.h"
+#include "service/engine/rewind.h"
 #include "service/engine/stopwatch.h"
 #include "service/observe/fault_point.h"
 
@@ -50,6 +52,10 @@ absl::Status RunJob(const JobContext& context, const Job& job, Answer& answer) {
   switch (job.kind) {
     case CallKind::kCompress:
       return RunCompress(context, job, answer);
+    case CallKind::kObserve:
+      return RunObserve(context, job, answer);
+    case CallKind::kRewind:
+      return RunRewind(job, answer);
     case CallKind::kSelectRecompute:
       return RunRecompute(context, job, answer);
     case CallKind::kRerotate:

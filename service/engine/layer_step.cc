@@ -9,6 +9,7 @@
 #include "service/engine/compress_run.h"
 #include "service/engine/decisions.h"
 #include "service/engine/fences.h"
+#include "service/engine/kept_scores.h"
 #include "service/engine/layer_spec.h"
 #include "service/engine/layer_stream.h"
 #include "service/engine/layer_whole.h"
@@ -33,6 +34,7 @@ LedgerJob LedgerOf(const LayerStream& stream, size_t place) {
 absl::Status Open(const JobContext& context, LayerStream& stream, Answer& answer) {
   const CompressSpec& spec = stream.spec;
   KVTRIAGE_RETURN_IF_ERROR(CheckFences(*stream.sequences, spec));
+  KVTRIAGE_RETURN_IF_ERROR(CheckDrafts(*stream.sequences, spec));
   const Stopwatch watch;
   CompressPlan plan;
   Session& session = *stream.call.session;
@@ -49,6 +51,10 @@ absl::Status Open(const JobContext& context, LayerStream& stream, Answer& answer
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
     KVTRIAGE_ASSIGN_OR_RETURN(const bool noop, IsNoop(spec, plan, i));
     stream.progress.noop.push_back(noop);
+  }
+  if (spec.keep_state) {
+    KVTRIAGE_RETURN_IF_ERROR(CheckAllLayers(plan));
+    KVTRIAGE_ASSIGN_OR_RETURN(stream.progress.leases, ReserveSums(*stream.sequences, plan));
   }
   FillHead(spec, plan, std::get<CompressAnswer>(answer.body));
   plan.pins = {};
@@ -71,6 +77,9 @@ absl::Status Move(LayerStream& stream, const CompressSpec& spec, size_t place,
     stream.progress.moved |= writes && InPlace(stream);
     stream.progress.bytes_moved[i] += report.bytes_moved[i];
     run.Complete(i, answer.sequences[i].kv_revision + (writes ? 1 : 0));
+  }
+  for (RowSums& seed : run.seeds()) {
+    stream.progress.sums[static_cast<uint32_t>(place)].push_back(std::move(seed.layers.front()));
   }
   if (report.status.ok()) return absl::OkStatus();
   stream.progress.moved |= InPlace(stream);
@@ -137,6 +146,31 @@ void CloseSlot(const LayerStream& stream) {
   stream.call.session->ledger()->Close(stream.spec.act.ledger_slot);
 }
 
+// What the stream leaves of a sequence's running scores, or those that it begins. A layer that an
+// earlier stream has done has left no sums: then there is nothing to go on with.
+void NoteScores(const JobContext& context, LayerStream& stream, size_t i, SequenceEffect effect,
+                const TriageResult& result) {
+  const CompressSpec& spec = stream.spec;
+  const SequenceSpec& sequence = spec.sequences[i];
+  SequenceTable& table = *stream.sequences;
+  LayerProgress& progress = stream.progress;
+  if (spec.keep_state && progress.sums.size() == progress.plan.cache.layers.size()) {
+    RowSums sums;
+    sums.columns = static_cast<uint32_t>(sequence.physical_len);
+    for (auto& [place, layer] : progress.sums) sums.layers.push_back(std::move(layer[i]));
+    SeedScores(table, std::move(sums), std::move(progress.leases[i]), effect, sequence, spec.policy,
+               result, context.observer);
+    return;
+  }
+  if (spec.keep_state) {
+    if (context.observer != nullptr) context.observer->OnScoresDropped();
+    table.SetScores(sequence.sequence_id, nullptr);
+    return;
+  }
+  KeepScores(table, table.ScoresOf(sequence.sequence_id, sequence.generation), effect, sequence,
+             result, context.observer);
+}
+
 absl::Status Close(const JobContext& context, LayerStream& stream, Answer& answer) {
   CloseSlot(stream);
   const CompressSpec& spec = stream.spec;
@@ -153,9 +187,10 @@ absl::Status Close(const JobContext& context, LayerStream& stream, Answer& answe
   auto& whole = std::get<CompressAnswer>(answer.body);
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
     SequenceOutcome& outcome = whole.sequences[i];
-    outcome.kv_revision =
-        stream.sequences->Record(spec.sequences[i], EffectOf(spec.act.kind, outcome.triage.noop),
-                                 outcome.kept, PositionsOf(spec, outcome.triage));
+    const SequenceEffect effect = EffectOf(spec.act.kind, outcome.triage.noop);
+    outcome.kv_revision = stream.sequences->Record(spec.sequences[i], effect, outcome.kept,
+                                                   PositionsOf(spec, outcome.triage));
+    NoteScores(context, stream, i, effect, outcome.triage);
     if (context.observer == nullptr) continue;
     SequenceWrites writes;
     writes.longest = static_cast<uint32_t>(outcome.kept);

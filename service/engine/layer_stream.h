@@ -13,6 +13,7 @@
 
 #include "service/engine/engine.h"
 #include "service/engine/plan.h"
+#include "service/engine/running_scores.h"
 #include "service/engine/sequence_table.h"
 
 namespace kvtriage {
@@ -31,6 +32,10 @@ struct LayerProgress {
   std::set<uint32_t> touched;
   std::map<uint32_t, std::shared_ptr<const Answer>> done;
   std::vector<uint64_t> bytes_moved;  // per sequence
+  // keep_state: memory for the scores that the stream leaves, one lease per sequence, and by place
+  // the sums of every sequence in that layer.
+  std::vector<std::shared_ptr<ScoreLease>> leases;
+  std::map<uint32_t, std::vector<LayerSums>> sums;
 };
 
 struct LayerStream {

@@ -1,5 +1,8 @@
 #include "service/engine/sequence_table.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "kernels/core/error.h"
 
 namespace kvtriage {
@@ -21,11 +24,20 @@ absl::Status CheckConsistent(const SequenceSpec& call) {
 
 }  // namespace
 
+SequenceTable::SequenceTable(uint32_t limit, std::shared_ptr<ScoreBudget> budget)
+    : limit_(limit),
+      budget_(budget != nullptr ? std::move(budget) : std::make_shared<ScoreBudget>(UINT64_MAX)) {}
+
 absl::Status SequenceTable::Check(const SequenceSpec& call) {
   if (absl::Status status = CheckConsistent(call); !status.ok()) return status;
   const MutexLock lock(&mu_);
   const auto found = records_.find(call.sequence_id);
-  if (found == records_.end()) return absl::OkStatus();
+  if (found == records_.end()) {
+    if (records_.size() < limit_ || scored_ < records_.size()) return absl::OkStatus();
+    return Error(ErrorReason::kQuotaState, "sequence_id", "every known sequence has running scores")
+        .Got(records_.size())
+        .Limit(limit_);
+  }
   Known& known = found->second;
   used_.splice(used_.end(), used_, known.used);
   if (call.generation > known.generation) return absl::OkStatus();
@@ -76,25 +88,69 @@ uint32_t SequenceTable::Record(const SequenceSpec& call, SequenceEffect effect, 
   const Length after{call.logical_len - kept, kept, differ};
   if (is_new) known.used = used_.insert(used_.end(), call.sequence_id);
   used_.splice(used_.end(), used_, known.used);
+  if (known.generation != call.generation) Put(known, nullptr);
   known.generation = call.generation;
   known.kv_revision = call.kv_revision + (wrote ? 1 : 0);
   known.length = effect == SequenceEffect::kNone ? before : after;
   known.untouched = effect == SequenceEffect::kMoved ? after : before;
   const uint32_t revision = known.kv_revision;
-  if (records_.size() > limit_) {
-    records_.erase(used_.front());
-    used_.pop_front();
-  }
+  if (records_.size() > limit_) MakeRoom(call.sequence_id);
   return revision;
+}
+
+void SequenceTable::MakeRoom(uint64_t but) {
+  for (auto id = used_.begin(); id != used_.end(); ++id) {
+    const auto found = records_.find(*id);
+    if (*id == but || found->second.scores != nullptr) continue;
+    records_.erase(found);
+    used_.erase(id);
+    return;
+  }
 }
 
 bool SequenceTable::Forget(uint64_t sequence_id) {
   const MutexLock lock(&mu_);
   const auto found = records_.find(sequence_id);
   if (found == records_.end()) return false;
+  Put(found->second, nullptr);
   used_.erase(found->second.used);
   records_.erase(found);
   return true;
+}
+
+std::shared_ptr<const RunningScores> SequenceTable::ScoresOf(uint64_t sequence_id,
+                                                             uint32_t generation) {
+  const MutexLock lock(&mu_);
+  const auto found = records_.find(sequence_id);
+  if (found == records_.end() || found->second.generation != generation) return nullptr;
+  return found->second.scores;
+}
+
+void SequenceTable::SetScores(uint64_t sequence_id, std::shared_ptr<const RunningScores> scores) {
+  const MutexLock lock(&mu_);
+  const auto found = records_.find(sequence_id);
+  if (found != records_.end()) Put(found->second, std::move(scores));
+}
+
+void SequenceTable::Put(Known& known, std::shared_ptr<const RunningScores> scores) {
+  scored_ += (scores != nullptr ? 1u : 0u) - (known.scores != nullptr ? 1u : 0u);
+  known.scores = std::move(scores);
+}
+
+std::optional<uint32_t> SequenceTable::GenerationOf(uint64_t sequence_id) {
+  const MutexLock lock(&mu_);
+  const auto found = records_.find(sequence_id);
+  if (found == records_.end()) return std::nullopt;
+  return found->second.generation;
+}
+
+void SequenceTable::TakeBack(uint64_t sequence_id, uint64_t rows) {
+  const MutexLock lock(&mu_);
+  const auto found = records_.find(sequence_id);
+  if (found == records_.end()) return;
+  for (Length* const length : {&found->second.length, &found->second.untouched}) {
+    length->rows -= std::min(length->rows, rows);
+  }
 }
 
 }  // namespace kvtriage

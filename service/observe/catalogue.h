@@ -35,12 +35,13 @@ inline constexpr std::array<const char*, 3> kVerdictValues = {
 inline constexpr std::array<const char*, 1> kDeviceValues = {
     "cpu",
 };
-inline constexpr std::array<const char*, 12> kMethodValues = {
+inline constexpr std::array<const char*, 14> kMethodValues = {
     "Attach", "GetServerInfo", "RegisterRegions", "UnregisterRegions", "ListRegions", "Compress",
-    "CompressLayers", "ReleaseSequence", "SelectRecompute", "Rerotate", "Fuse", "ProbeMemory",
+    "CompressLayers", "Observe", "ReleaseSequence", "Rewind", "SelectRecompute", "Rerotate", "Fuse",
+    "ProbeMemory",
 };
-inline constexpr std::array<const char*, 6> kTimedValues = {
-    "Compress", "CompressLayers", "SelectRecompute", "Rerotate", "Fuse", "other",
+inline constexpr std::array<const char*, 7> kTimedValues = {
+    "Compress", "CompressLayers", "Observe", "SelectRecompute", "Rerotate", "Fuse", "other",
 };
 inline constexpr std::array<const char*, 4> kResultValues = {
     "ok", "client_error", "server_error", "shed",
@@ -89,7 +90,7 @@ inline constexpr std::array<double, 11> kShareBuckets = {
 };
 
 inline constexpr Metric kDecisionsTotal = {Type::kCounter, "kvtriage_decisions_total",
-    "Decisions made. One decision is one sequence in one Compress call, all its layers together.", 8};
+    "Decisions made. One decision is one sequence in one Compress or CompressLayers call, or one that an Observe has cut back, all its layers together.", 8};
 inline constexpr Metric kTokensConsideredTotal = {Type::kCounter, "kvtriage_tokens_considered_total",
     "Cached tokens looked at, mean over layers and KV heads (so fractions occur).", 2};
 inline constexpr Metric kTokensKeptTotal = {Type::kCounter, "kvtriage_tokens_kept_total",
@@ -128,12 +129,18 @@ inline constexpr Metric kMappedBytes = {Type::kGauge, "kvtriage_mapped_bytes",
     "Bytes of workers' memory mapped into the service.", 1};
 inline constexpr Metric kUnmapsPending = {Type::kGauge, "kvtriage_unmaps_pending",
     "Regions whose unmapping has been asked for and is not finished.", 1};
+inline constexpr Metric kRunningScoreBytes = {Type::kGauge, "kvtriage_running_score_bytes",
+    "Bytes of running scores and draft rows' queries that Observe keeps, all sessions.", 1};
+inline constexpr Metric kRunningScoreLimitBytes = {Type::kGauge, "kvtriage_running_score_limit_bytes",
+    "The configured cap on them.", 1};
+inline constexpr Metric kRunningScoresDroppedTotal = {Type::kCounter, "kvtriage_running_scores_dropped_total",
+    "Sequences whose running scores were given up because they did not fit what became of its rows.", 1};
 inline constexpr Metric kRpcRequestsTotal = {Type::kCounter, "kvtriage_rpc_requests_total",
-    "Finished RPCs.", 48};
+    "Finished RPCs.", 56};
 inline constexpr Metric kRpcCodesTotal = {Type::kCounter, "kvtriage_rpc_codes_total",
     "Finished RPCs by gRPC status.", 17};
 inline constexpr Metric kRpcDurationSeconds = {Type::kHistogram, "kvtriage_rpc_duration_seconds",
-    "Server-side time of an RPC, from its handler to its answer.", 102};
+    "Server-side time of an RPC, from its handler to its answer.", 119};
 inline constexpr Metric kStageDurationSeconds = {Type::kHistogram, "kvtriage_stage_duration_seconds",
     "Wall time of each stage of a call that becomes a job; measure is the part that a request asked for.", 136};
 inline constexpr Metric kDeviceBusySecondsTotal = {Type::kCounter, "kvtriage_device_busy_seconds_total",
@@ -171,17 +178,18 @@ inline constexpr Metric kProcessThreads = {Type::kGauge, "process_threads",
 inline constexpr Metric kProcessStartTimeSeconds = {Type::kGauge, "process_start_time_seconds",
     "Unix time of the start.", 1};
 
-inline constexpr std::array<const Metric*, 41> kAll = {
+inline constexpr std::array<const Metric*, 44> kAll = {
     &kDecisionsTotal, &kTokensConsideredTotal, &kTokensKeptTotal, &kKeptRatio,
     &kAttentionMassRetainedRatio, &kAttentionMassRetainedTailRatio, &kOutputErrorRatio,
     &kOutputErrorTailRatio, &kOracleRecallRatio, &kLayerKeptRatio, &kLayerMassRetainedRatio,
     &kBlendTokensTotal, &kBlendCoveredDivergenceRatio, &kBlendLeftDivergenceRatio,
     &kEvictedBytesTotal, &kReclaimableBytesTotal, &kMovedBytesTotal, &kRegions, &kMappedBytes,
-    &kUnmapsPending, &kRpcRequestsTotal, &kRpcCodesTotal, &kRpcDurationSeconds,
-    &kStageDurationSeconds, &kDeviceBusySecondsTotal, &kQueueJobs, &kQueueLimitJobs,
-    &kRejectionsTotal, &kSessions, &kSessionsOpenedTotal, &kSessionsEndedTotal, &kReady, &kDraining,
-    &kBuildInfo, &kConfigInfo, &kProcessCpuSecondsTotal, &kProcessResidentMemoryBytes,
-    &kProcessOpenFds, &kProcessMaxFds, &kProcessThreads, &kProcessStartTimeSeconds,
+    &kUnmapsPending, &kRunningScoreBytes, &kRunningScoreLimitBytes, &kRunningScoresDroppedTotal,
+    &kRpcRequestsTotal, &kRpcCodesTotal, &kRpcDurationSeconds, &kStageDurationSeconds,
+    &kDeviceBusySecondsTotal, &kQueueJobs, &kQueueLimitJobs, &kRejectionsTotal, &kSessions,
+    &kSessionsOpenedTotal, &kSessionsEndedTotal, &kReady, &kDraining, &kBuildInfo, &kConfigInfo,
+    &kProcessCpuSecondsTotal, &kProcessResidentMemoryBytes, &kProcessOpenFds, &kProcessMaxFds,
+    &kProcessThreads, &kProcessStartTimeSeconds,
 };
 
 }  // namespace kvtriage::catalogue

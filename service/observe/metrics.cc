@@ -118,6 +118,8 @@ struct Metrics::Series {
           &make.Counter(catalogue::kRejectionsTotal, {{"reason", std::string(ReasonName(reason))}});
     }
     make.Gauge(catalogue::kQueueLimitJobs, Device()).Set(settings.queue_limit);
+    make.Gauge(catalogue::kRunningScoreLimitBytes, {})
+        .Set(static_cast<double>(settings.score_limit));
     make.Gauge(catalogue::kBuildInfo,
                {{"version", KVTRIAGE_VERSION}, {"revision", KVTRIAGE_REVISION}, {"cuda", "none"}})
         .Set(1);
@@ -156,6 +158,8 @@ struct Metrics::Series {
   Gauge& regions = make.Gauge(catalogue::kRegions, Device());
   Gauge& mapped = make.Gauge(catalogue::kMappedBytes, Device());
   Gauge& unmaps_pending = make.Gauge(catalogue::kUnmapsPending, {});
+  Gauge& score_bytes = make.Gauge(catalogue::kRunningScoreBytes, {});
+  Counter& scores_dropped = make.Counter(catalogue::kRunningScoresDroppedTotal, {});
 
   std::array<std::array<Counter*, catalogue::kResultValues.size()>, kRpcMethods> requests{};
   std::array<Counter*, catalogue::kCodeValues.size()> codes =
@@ -268,6 +272,10 @@ void Metrics::OnBlendWrite(const BlendWrite& write) {
 }
 
 void Metrics::OnQueue(uint32_t waiting) { series_->queue.Set(waiting); }
+
+void Metrics::OnScores(uint64_t bytes) { series_->score_bytes.Set(static_cast<double>(bytes)); }
+
+void Metrics::OnScoresDropped() { series_->scores_dropped.Increment(); }
 
 void Metrics::OnMapped(uint64_t bytes) {
   series_->regions.Increment();

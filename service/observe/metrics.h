@@ -23,6 +23,7 @@ struct MetricsSettings {
   std::string model = "default";
   bool per_layer = true;
   uint32_t queue_limit = 0;
+  uint64_t score_limit = 0;  // bytes
 };
 
 struct RpcOutcome {
@@ -50,6 +51,8 @@ class Metrics final : public EngineObserver, public MappingObserver, public Sess
   void OnBlend(const BlendDecision& decision) override;
   void OnBlendWrite(const BlendWrite& write) override;
   void OnQueue(uint32_t waiting) override;
+  void OnScores(uint64_t bytes) override;
+  void OnScoresDropped() override;
 
   void OnMapped(uint64_t bytes) override;
   void OnRetiring() override;

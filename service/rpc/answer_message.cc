@@ -157,6 +157,29 @@ void FillLayerDone(const CallResult& result, uint64_t epoch, uint32_t layer,
   }
 }
 
+void FillObserveResponse(const CallResult& result, uint64_t epoch, v1::ObserveResponse& response) {
+  const auto& answer = std::get<ObserveAnswer>(result.answer->body);
+  FillHeader(result, epoch, *response.mutable_header());
+  *response.mutable_policy() = PolicyPartsOf(answer.policy);
+  for (const ObserveAnswer::Step& step : answer.steps) {
+    v1::ObserveResponse::StepResult& message = *response.add_steps();
+    message.set_sequence_id(step.sequence_id);
+    message.set_draft_rows(step.draft_rows);
+    message.set_started(step.started);
+    message.set_evicted(step.evicted.has_value());
+    if (!step.evicted) continue;
+    FillSequence(answer.evicted, answer.evicted.sequences[*step.evicted],
+                 *message.mutable_result());
+  }
+}
+
+void FillRewindResponse(const CallResult& result, uint64_t epoch, v1::RewindResponse& response) {
+  const auto& answer = std::get<RewindAnswer>(result.answer->body);
+  FillHeader(result, epoch, *response.mutable_header());
+  response.set_draft_rows(answer.draft_rows);
+  response.set_physical_len(answer.physical_len);
+}
+
 void FillSelectRecomputeResponse(const CallResult& result, uint64_t epoch,
                                  v1::SelectRecomputeResponse& response) {
   const auto& answer = std::get<RecomputeAnswer>(result.answer->body);

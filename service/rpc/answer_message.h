@@ -22,6 +22,8 @@ void FillOpened(const CallResult& result, uint64_t epoch,
 // `result` is of one layer of a stream.
 void FillLayerDone(const CallResult& result, uint64_t epoch, uint32_t layer,
                    v1::CompressLayersResponse::LayerDone& message);
+void FillObserveResponse(const CallResult& result, uint64_t epoch, v1::ObserveResponse& response);
+void FillRewindResponse(const CallResult& result, uint64_t epoch, v1::RewindResponse& response);
 void FillSelectRecomputeResponse(const CallResult& result, uint64_t epoch,
                                  v1::SelectRecomputeResponse& response);
 void FillRerotateResponse(const CallResult& result, uint64_t epoch, v1::RerotateResponse& response);

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "service/rpc/unary_call.h"
+#include "service/validate/body_hash.h"
 
 namespace kvtriage {
 
@@ -48,6 +50,29 @@ std::function<void(CallResult)> Reply(RpcCore& core, const std::shared_ptr<Unary
     }
     call->Finish(absl::OkStatus());
   };
+}
+
+// A whole call: parses the request, hands the spec to the engine, and fills in the response when
+// its answer comes.
+template <typename Request, typename Response, typename Parse, typename Spec>
+grpc::ServerUnaryReactor* RunCall(RpcCore& core, RpcMethod method,
+                                  grpc::CallbackServerContext* context, const Request& request,
+                                  Response& response, const Parse& parse,
+                                  void (Engine::*start)(Call, Spec),
+                                  void (*fill)(const CallResult&, uint64_t, Response&)) {
+  constexpr absl::Duration kUsual = absl::Milliseconds(kDefaultDeadlineMs);
+  auto call = UnaryCall::Begin(core, context, method, kUsual);
+  if (call->finished()) return call->reactor();
+  absl::StatusOr<Spec> spec = Validated(core.metrics, parse);
+  if (!spec.ok()) {
+    call->Finish(spec.status());
+    return call->reactor();
+  }
+  auto done = Reply(core, call, [&core, fill, &response](const CallResult& result) {
+    fill(result, core.epoch, response);
+  });
+  (core.engine.*start)(call->EngineCall(BodyHash(request), std::move(done)), *std::move(spec));
+  return call->reactor();
 }
 
 }  // namespace kvtriage

@@ -19,6 +19,7 @@ v1::Limits LimitsMessage(const Limits& limits) {
   message.set_max_blocks_per_table(kMaxBlocksPerTable);
   message.set_max_in_flight(limits.max_in_flight);
   message.set_max_tracked_sequences(limits.max_tracked_sequences);
+  message.set_max_state_bytes(limits.max_score_bytes);
   message.set_default_deadline_ms(kDefaultDeadlineMs);
   message.set_max_deadline_ms(kMaxDeadlineMs);
   message.set_result_ttl_ms(limits.result_ttl_ms);

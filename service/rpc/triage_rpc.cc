@@ -7,8 +7,9 @@
 #include "service/rpc/layers_rpc.h"
 #include "service/rpc/services.h"
 #include "service/rpc/unary_call.h"
-#include "service/validate/body_hash.h"
 #include "service/validate/compress_proto.h"
+#include "service/validate/observe_proto.h"
+#include "service/validate/rewind_proto.h"
 
 namespace kvtriage {
 namespace {
@@ -25,24 +26,30 @@ class TriageService final : public v1::TriageService::CallbackService {
  private:
   ServerUnaryReactor* Compress(CallbackServerContext* context, const v1::CompressRequest* request,
                                v1::CompressResponse* response) override {
-    auto call = UnaryCall::Begin(core_, context, RpcMethod::kCompress, kUsual);
-    if (call->finished()) return call->reactor();
-    absl::StatusOr<CompressSpec> spec = Validated(
-        core_.metrics, [&] { return ParseCompress(*request, core_.limits, core_.policy); });
-    if (!spec.ok()) {
-      call->Finish(spec.status());
-      return call->reactor();
-    }
-    auto done = Reply(core_, call, [this, response](const CallResult& result) {
-      FillCompressResponse(result, core_.epoch, *response);
-    });
-    core_.engine.Compress(call->EngineCall(BodyHash(*request), std::move(done)), *std::move(spec));
-    return call->reactor();
+    return RunCall(
+        core_, RpcMethod::kCompress, context, *request, *response,
+        [&] { return ParseCompress(*request, core_.limits, core_.policy); }, &Engine::Compress,
+        FillCompressResponse);
   }
 
   grpc::ServerBidiReactor<v1::CompressLayersRequest, v1::CompressLayersResponse>* CompressLayers(
       CallbackServerContext* context) override {
     return StartLayersStream(core_, context);
+  }
+
+  ServerUnaryReactor* Observe(CallbackServerContext* context, const v1::ObserveRequest* request,
+                              v1::ObserveResponse* response) override {
+    return RunCall(
+        core_, RpcMethod::kObserve, context, *request, *response,
+        [&] { return ParseObserve(*request, core_.limits, core_.policy); }, &Engine::Observe,
+        FillObserveResponse);
+  }
+
+  ServerUnaryReactor* Rewind(CallbackServerContext* context, const v1::RewindRequest* request,
+                             v1::RewindResponse* response) override {
+    return RunCall(
+        core_, RpcMethod::kRewind, context, *request, *response,
+        [&] { return ParseRewind(*request); }, &Engine::Rewind, FillRewindResponse);
   }
 
   ServerUnaryReactor* ReleaseSequence(CallbackServerContext* context,

@@ -63,9 +63,10 @@ absl::Status CheckDecay(const PolicySpec& policy) {
 absl::Status ReadKeepState(const v1::CompressRequest& request, CompressSpec& spec) {
   spec.keep_state = request.keep_state();
   if (!spec.keep_state) return absl::OkStatus();
-  if (!spec.policy.window.all || !AddsUp(spec.policy.score.scorer)) {
+  const ScoreSpec& score = spec.policy.score;
+  if (!spec.policy.window.all || !AddsUp(score.scorer) || score.reduce == Reduce::kMax) {
     return Error(ErrorReason::kPolicyInvalid, "keep_state",
-                 "running scores need window \"all\" and a scorer that adds up query rows");
+                 "running scores need window \"all\" and a score that adds up over query rows");
   }
   return CheckLengths(spec.policy.budget, LengthRule::kOne, "keep_state");
 }

@@ -3,6 +3,7 @@
 #include "kvtriage/compress.h"
 #include "kvtriage/error_details.h"
 #include "kvtriage/host_memory.h"
+#include "kvtriage/observe.h"
 #include "kvtriage/policy.h"
 #include "kvtriage/recompute.h"
 #include "kvtriage/server_info.h"

@@ -42,6 +42,8 @@ class Recorder : public EngineObserver {
     const MutexLock lock(&mu_);
     blends_.push_back(decision);
   }
+  void OnScores(uint64_t /*bytes*/) override {}
+  void OnScoresDropped() override {}
   void OnQueue(uint32_t waiting) override { queue_ = waiting; }
 
   std::vector<Told> told() {

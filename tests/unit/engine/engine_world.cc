@@ -127,6 +127,18 @@ PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, R
                    absl::Seconds(30));
 }
 
+PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, ObserveSpec spec,
+                  uint64_t body) {
+  return StartWith(world.engine(), &Engine::Observe, session, std::move(spec), body,
+                   absl::Seconds(30));
+}
+
+PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, RewindSpec spec,
+                  uint64_t body) {
+  return StartWith(world.engine(), &Engine::Rewind, session, std::move(spec), body,
+                   absl::Seconds(30));
+}
+
 PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, FuseSpec spec,
                   uint64_t body) {
   return StartWith(world.engine(), &Engine::Fuse, session, std::move(spec), body,

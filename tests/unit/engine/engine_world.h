@@ -63,6 +63,10 @@ PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, F
                   uint64_t body = 1);
 PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, RegisterSpec spec,
                   uint64_t body = 1);
+PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, ObserveSpec spec,
+                  uint64_t body = 1);
+PendingCall Start(EngineWorld& world, const std::shared_ptr<Session>& session, RewindSpec spec,
+                  uint64_t body = 1);
 CallResult RunCall(EngineWorld& world, const std::shared_ptr<Session>& session, CompressSpec spec,
                    uint64_t body = 1);
 // A question what became of a key.

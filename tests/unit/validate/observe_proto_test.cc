@@ -268,6 +268,10 @@ TEST(ParseCompress, KeepStateNeedsASumOfAllRows) {
             "policy_invalid keep_state");
   EXPECT_EQ(said([](auto& r) { r.mutable_policy()->set_name("streaming"); }),
             "policy_invalid keep_state");
+  EXPECT_EQ(said([](auto& r) {
+              r.mutable_policy()->mutable_parts()->mutable_reduce()->set_kind(v1::Reduce::KIND_MAX);
+            }),
+            "policy_invalid keep_state");
   EXPECT_EQ(
       said([](auto& r) {
         r.mutable_policy()->mutable_parts()->mutable_budget()->mutable_adaptive()->set_alpha(0.5);

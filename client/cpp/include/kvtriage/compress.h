@@ -121,6 +121,8 @@ struct CompressRequest {
   std::optional<AngleMode> renumber;
   LengthRule lengths = LengthRule::kAny;
   Measure measure;
+  // Observe goes on from these scores: a policy with window `all` over all layers.
+  bool keep_state = false;
 };
 
 // ---- the answer -------------------------------------------------------------------------

@@ -37,6 +37,9 @@ struct Scorer {
 struct Window {
   bool all = false;
   uint32_t last = 0;  // when not `all`
+  // `all`, in Observe: what earlier rows have added is multiplied with it at every row that
+  // follows. Above 0, at most 1; 0 is 1.
+  double decay = 0;
 };
 
 enum class Reduce { kUnspecified = 0, kSum = 1, kMean = 2, kMax = 3, kPre = 4 };

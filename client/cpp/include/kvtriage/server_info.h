@@ -15,6 +15,7 @@ struct ServerLimits {  // bytes, counts, milliseconds
   uint32_t max_regions = 0, max_caches = 0;
   uint32_t max_sequences_per_call = 0, max_blocks_per_table = 0;
   uint32_t max_in_flight = 0, max_tracked_sequences = 0;
+  uint64_t max_state_bytes = 0;  // running scores of all sessions
   uint32_t default_deadline_ms = 0, max_deadline_ms = 0;
   uint32_t result_ttl_ms = 0;
 };

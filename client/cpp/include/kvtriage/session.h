@@ -22,6 +22,7 @@
 #include "kvtriage/cache_description.h"
 #include "kvtriage/compress.h"
 #include "kvtriage/layer_stream.h"
+#include "kvtriage/observe.h"
 #include "kvtriage/recompute.h"
 #include "kvtriage/server_info.h"
 
@@ -131,7 +132,16 @@ class Session {
   // it returns, the engine neither runs nor frees the sequence.
   RowsOutcome Rerotate(const RerotateRequest& request, const CallOptions& options = {});
   RowsOutcome Fuse(const FuseRequest& request, const CallOptions& options = {});
+  // Decode-time eviction: new rows are added to the service's running scores, and sequences over
+  // their budget are cut back. Ends like Compress, never in doubt.
+  ObserveOutcome Observe(const ObserveRequest& request, const CallOptions& options = {});
+  // Draft rows were rejected: the scores are as if they had never come. An error: nothing was
+  // forgotten, or the session, and its running scores, are gone. NOT_FOUND (sequence_unknown):
+  // there are no scores; FAILED_PRECONDITION (rewind_too_far).
+  absl::StatusOr<RewindResult> Rewind(const RewindRequest& request,
+                                      const CallOptions& options = {});
   // When it returns OK, no job touches the rows of these sequences: their blocks may be reused.
+  // Their running scores are gone: the same ids are new sequences.
   absl::StatusOr<Released> ReleaseSequences(const std::vector<uint64_t>& sequence_ids,
                                             const CallOptions& options = {});
 
