@@ -81,7 +81,9 @@ constexpr std::array kReasons = {
     ReasonRow{ErrorReason::kLayerNotMovable, "layer_not_movable", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kDraftPending, "draft_pending", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kPositionsUnknown, "positions_unknown", Code::kFailedPrecondition},
+    ReasonRow{ErrorReason::kDeviceLost, "device_lost", Code::kUnavailable},
     ReasonRow{ErrorReason::kMoveFailed, "move_failed", Code::kDataLoss},
+    ReasonRow{ErrorReason::kDeviceMemory, "device_memory", Code::kResourceExhausted},
     ReasonRow{ErrorReason::kInternal, "internal", Code::kInternal},
 };
 

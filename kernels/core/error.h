@@ -77,7 +77,9 @@ enum class ErrorReason : int32_t {
   kLayerNotMovable = 101,
   kDraftPending = 102,
   kPositionsUnknown = 103,
+  kDeviceLost = 110,
   kMoveFailed = 111,
+  kDeviceMemory = 112,
   kInternal = 113,
 };
 

@@ -15,19 +15,10 @@
 #include "kernels/cpu/line_plan.h"
 #include "tests/support/each_target.h"
 #include "tests/support/random_layout.h"
+#include "tests/support/random_move.h"
 
 namespace kvtriage {
 namespace {
-
-std::vector<std::byte> RandomBytes(size_t size, std::mt19937& random) {
-  std::vector<std::byte> bytes(size + 8);
-  for (size_t i = 0; i < size; i += 4) {
-    const uint32_t word = static_cast<uint32_t>(random());
-    std::memcpy(&bytes[i], &word, sizeof word);
-  }
-  bytes.resize(size);
-  return bytes;
-}
 
 bool SameBytes(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
@@ -51,108 +42,24 @@ class Memory {
   std::unique_ptr<std::byte[], Free> bytes_;
 };
 
-// Gather-then-write, byte by byte; `from` and `to` are offsets of the views' bases into the
-// buffers.
-uint64_t MoveByHand(const MoveRequest& request, bool in_place, std::span<const std::byte> source,
-                    uint64_t from, std::vector<std::byte>& target, uint64_t to) {
-  const std::vector<std::byte> before(source.begin(), source.end());
-  const KvView from_view{nullptr, request.from.layout}, to_view{nullptr, request.to.layout};
-  const auto offset = [](const KvView& view, const SequenceRows& rows, uint32_t head, uint64_t p) {
-    const ViewLayout& layout = view.layout;
-    const uint64_t slot = rows.first_slot + p;
-    return static_cast<uint64_t>(rows.table[slot / layout.block_slots]) * layout.block_stride +
-           head * layout.head_stride + slot % layout.block_slots * layout.slot_stride;
-  };
-  uint64_t written = 0;
-  for (uint32_t head = 0; head < request.kept.size(); ++head) {
-    for (size_t j = 0; j < request.kept[head].size(); ++j) {
-      const uint64_t p = static_cast<uint64_t>(request.kept[head][j]);
-      const uint64_t a = from + offset(from_view, request.from_rows, head, p);
-      const uint64_t b = to + offset(to_view, request.to_rows, head, j);
-      if (in_place && a == b) continue;
-      written += request.from.layout.row_bytes();
-      const uint64_t elems = request.from.layout.opaque() ? 1 : request.from.layout.row_elems;
-      const uint64_t size = request.from.layout.row_bytes() / elems;
-      for (uint64_t e = 0; e < elems; ++e) {
-        std::memcpy(&target[b + e * request.to.layout.elem_stride],
-                    &before[a + e * request.from.layout.elem_stride], size);
-      }
-    }
-  }
-  return written;
-}
-
-std::vector<int32_t> RandomKept(uint32_t rows, std::mt19937& random) {
-  std::vector<int32_t> kept;
-  const uint32_t share = random() % 11, prefix = random() % 3 == 0 ? random() % (rows + 1) : 0;
-  for (uint32_t p = 0; p < rows; ++p) {
-    if (p < prefix || random() % 10 < share) kept.push_back(static_cast<int32_t>(p));
-  }
-  return kept;
-}
-
 // One of every size of elements.
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF8E4M3};
 
 // One random move; every byte of the target buffer is compared, so nothing but moved rows may
 // change.
 void CheckRandomMove(uint32_t seed, uint32_t most_rows) {
-  std::mt19937 random(seed);
-  const bool in_place = random() % 2 == 0;
-  const uint32_t slots[] = {1, 2, 16, 32, 64, 1 + static_cast<uint32_t>(random() % 400)};
-  LayoutShape shape{.block_slots = slots[random() % 6],
-                    .heads = 1 + static_cast<uint32_t>(random() % 4),
-                    .dtype = kTypes[random() % 3]};
-  if (random() % 2 == 0) {
-    shape.opaque_row_bytes = 1 + random() % (random() % 4 == 0 ? 1024 : 80);
-  } else {
-    shape.row_elems = 1 + random() % 40;
-  }
-  const uint32_t rows = 1 + random() % most_rows, first_slot = random() % 40;
-  const auto blocks_for = [&](uint32_t count) {
-    return static_cast<uint32_t>(CeilDiv(first_slot + count, shape.block_slots));
-  };
-  MoveRequest request;
-  std::vector<std::vector<int32_t>> kept(shape.heads);
-  uint32_t longest = 0;
-  for (auto& list : kept) {
-    list = RandomKept(rows, random);
-    longest = std::max(longest, static_cast<uint32_t>(list.size()));
-    request.kept.emplace_back(list);
-  }
-
-  shape.num_blocks = blocks_for(rows) + random() % 3;
-  const ViewLayout from = RandomLayout(shape, random);
-  const std::vector<int32_t> table = RandomTable(blocks_for(rows), shape.num_blocks, random);
-  const uint64_t shift = 64 * (random() % 2) + (random() % 2) * (random() % 60);
-  const std::vector<std::byte> source = RandomBytes(shift + LayoutBytes(from) + 64, random);
-  ViewLayout to = from;
-  std::vector<int32_t> to_table = table;
-  std::vector<std::byte> target = source;
-  if (!in_place) {
-    shape.block_slots = slots[random() % 6];
-    shape.num_blocks = blocks_for(longest) + random() % 3;
-    to = RandomLayout(shape, random);
-    to_table = RandomTable(blocks_for(longest), shape.num_blocks, random);
-    target = RandomBytes(shift + LayoutBytes(to) + 64, random);
-  }
-
-  Memory source_memory(source), target_memory(target);
-  Memory& written_to = in_place ? source_memory : target_memory;
-  request.from = {source_memory.data() + shift, from};
-  request.from_rows = {table.data(), first_slot, rows};
-  request.to = {written_to.data() + shift, to};
-  request.to_rows = {to_table.data(), first_slot, longest};
-  std::vector<std::byte> right = target;
-  const uint64_t bytes = MoveByHand(request, in_place, source, shift, right, shift);
-
-  ThreadTeam team(1 + static_cast<int>(random() % 16));
+  RandomMove move(seed, most_rows);
+  Memory source(move.source), target(move.target);
+  Memory& written_to = move.in_place ? source : target;
+  move.request.from.base = source.data() + move.shift;
+  move.request.to.base = written_to.data() + move.shift;
+  ThreadTeam team(1 + static_cast<int>(seed % 16));
   MoveResult result;
-  MoveRows({&request, 1}, team, result);
-  EXPECT_EQ(result.bytes_written, bytes);
-  ASSERT_TRUE(SameBytes(written_to.bytes(), right));
-  if (!in_place) {
-    ASSERT_TRUE(SameBytes(source_memory.bytes(), source));
+  MoveRows({&move.request, 1}, team, result);
+  EXPECT_EQ(result.bytes_written, move.bytes_written);
+  ASSERT_TRUE(SameBytes(written_to.bytes(), move.right));
+  if (!move.in_place) {
+    ASSERT_TRUE(SameBytes(source.bytes(), move.source));
   }
 }
 

@@ -1,0 +1,36 @@
+#include "kernels/cuda/device_inputs.h"
+
+#include "kernels/core/checked_math.h"
+
+namespace kvtriage {
+
+uint32_t AccessWidth(std::span<const uint64_t> numbers) {
+  uint64_t bits = 16;
+  for (const uint64_t number : numbers) bits |= number;
+  return static_cast<uint32_t>(bits & (~bits + 1));  // the lowest set bit
+}
+
+absl::StatusOr<const int32_t*> DeviceInputs::List(std::span<const int32_t> list) {
+  const auto key = std::make_pair(list.data(), list.size());
+  const auto found = copies_.find(key);
+  if (found != copies_.end()) return found->second;
+  KVTRIAGE_ASSIGN_OR_RETURN(const int32_t* copy, workspace_.Upload(list));
+  copies_[key] = copy;
+  return copy;
+}
+
+absl::StatusOr<DeviceRows> DeviceInputs::Rows(const KvView& view, const SequenceRows& rows,
+                                              uint32_t head, uint64_t elem_stride) {
+  const ViewLayout& layout = view.layout;
+  const uint64_t blocks = CeilDiv(uint64_t{rows.first_slot} + rows.rows, layout.block_slots);
+  KVTRIAGE_ASSIGN_OR_RETURN(const int32_t* table, List({rows.table, blocks}));
+  return DeviceRows{.head = view.base + head * layout.head_stride,
+                    .block_stride = layout.block_stride,
+                    .slot_stride = layout.slot_stride,
+                    .elem_stride = elem_stride,
+                    .table = table,
+                    .block_slots = layout.block_slots,
+                    .first_slot = rows.first_slot};
+}
+
+}  // namespace kvtriage

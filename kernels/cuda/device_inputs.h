@@ -1,0 +1,37 @@
+// Host-side inputs of a call (block tables, lists of rows), each copied to the device once however
+// often it is named, and the device's descriptions of views.
+#ifndef KVTRIAGE_KERNELS_CUDA_DEVICE_INPUTS_H_
+#define KVTRIAGE_KERNELS_CUDA_DEVICE_INPUTS_H_
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "kernels/cuda/device_rows.cuh"
+#include "kernels/cuda/workspace.h"
+#include "kvtriage/kernels/views.h"
+
+namespace kvtriage {
+
+// Widest of 16, 8, 4, 2 and 1 bytes that divides all of the numbers (addresses, strides, lengths).
+uint32_t AccessWidth(std::span<const uint64_t> numbers);
+
+class DeviceInputs {
+ public:
+  explicit DeviceInputs(Workspace& workspace) : workspace_(workspace) {}
+
+  absl::StatusOr<const int32_t*> List(std::span<const int32_t> list);
+  // The rows of one head; `elem_stride` as given, so that kernels may walk in words.
+  absl::StatusOr<DeviceRows> Rows(const KvView& view, const SequenceRows& rows, uint32_t head,
+                                  uint64_t elem_stride);
+
+ private:
+  Workspace& workspace_;
+  std::map<std::pair<const int32_t*, size_t>, const int32_t*> copies_;
+};
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_KERNELS_CUDA_DEVICE_INPUTS_H_
