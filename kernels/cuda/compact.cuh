@@ -90,7 +90,7 @@ SIMT_KERNEL void SIMT_BOUNDS(kCompactThreads, 1) CompactRows(CompactArgs args) {
     simt::SyncThreads();
     if (mine >= args.tile_count) return;
     const MoveTile at = args.tiles[mine];
-    const MoveStream stream = args.streams[at.stream];
+    const MoveStream& stream = args.streams[at.stream];  // its fields are read where they are used
     const uint32_t row0 = at.tile * args.tile_rows;
     const uint32_t rows = stream.rows - row0 < args.tile_rows ? stream.rows - row0 : args.tile_rows;
     for (uint32_t r = thread; r < rows; r += kCompactThreads) {
