@@ -7,14 +7,18 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/core/host_device.h"
+
 namespace kvtriage {
 
 // fp8 as OCP defines it: e4m3 in the "fn" form without infinities, NaN is 0x7F and 0xFF.
 enum class DType : uint8_t { kF32 = 1, kF16 = 2, kBF16 = 3, kF8E4M3 = 4, kF8E5M2 = 5 };
 
-inline constexpr bool IsF8(DType type) { return type == DType::kF8E4M3 || type == DType::kF8E5M2; }
+KVTRIAGE_HOST_DEVICE inline constexpr bool IsF8(DType type) {
+  return type == DType::kF8E4M3 || type == DType::kF8E5M2;
+}
 
-inline constexpr uint64_t ElementBytes(DType type) {
+KVTRIAGE_HOST_DEVICE inline constexpr uint64_t ElementBytes(DType type) {
   return type == DType::kF32 ? 4 : IsF8(type) ? 1 : 2;
 }
 
@@ -35,7 +39,7 @@ inline constexpr const char* DTypeName(DType type) {
 }
 
 // IEEE binary16 to float32; exact, subnormals, infinities and NaN included.
-inline float F16ToFloat(uint16_t h) {
+KVTRIAGE_HOST_DEVICE inline float F16ToFloat(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 0x1Fu;
   const uint32_t mantissa = h & 0x3FFu;
@@ -47,7 +51,7 @@ inline float F16ToFloat(uint16_t h) {
 }
 
 // float32 to IEEE binary16, to nearest even; overflow gives infinity, NaN stays NaN.
-inline uint16_t FloatToF16(float f) {
+KVTRIAGE_HOST_DEVICE inline uint16_t FloatToF16(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
@@ -61,19 +65,19 @@ inline uint16_t FloatToF16(float f) {
   return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
-inline float BF16ToFloat(uint16_t b) {
+KVTRIAGE_HOST_DEVICE inline float BF16ToFloat(uint16_t b) {
   return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
 }
 
 // float32 to bfloat16, to nearest even; NaN stays NaN.
-inline uint16_t FloatToBF16(float f) {
+KVTRIAGE_HOST_DEVICE inline uint16_t FloatToBF16(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
 // e4m3 to float32; exact, subnormals and NaN included.
-inline float E4M3ToFloat(uint8_t code) {
+KVTRIAGE_HOST_DEVICE inline float E4M3ToFloat(uint8_t code) {
   const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
   const uint32_t magnitude = code & 0x7Fu;
   if (magnitude == 0x7F) return std::bit_cast<float>(sign | 0x7FC00000u);
@@ -83,16 +87,18 @@ inline float E4M3ToFloat(uint8_t code) {
 }
 
 // e5m2 is the upper half of binary16.
-inline float E5M2ToFloat(uint8_t code) { return F16ToFloat(static_cast<uint16_t>(code << 8)); }
+KVTRIAGE_HOST_DEVICE inline float E5M2ToFloat(uint8_t code) {
+  return F16ToFloat(static_cast<uint16_t>(code << 8));
+}
 
-inline float F8ToFloat(uint8_t code, DType type) {
+KVTRIAGE_HOST_DEVICE inline float F8ToFloat(uint8_t code, DType type) {
   return type == DType::kF8E4M3 ? E4M3ToFloat(code) : E5M2ToFloat(code);
 }
 
 // float32 to fp8 with `kMantissa` bits of mantissa and exponents from 2^kLeast on, to nearest even;
 // what is too large, infinities included, becomes the largest number. NaN is `kNaN`.
 template <int kMantissa, int kLeast, uint8_t kLargest, uint8_t kNaN>
-inline uint8_t FloatToF8(float f) {
+KVTRIAGE_HOST_DEVICE inline uint8_t FloatToF8(float f) {
   constexpr int kCut = 23 - kMantissa;  // bits of the mantissa that go
   constexpr uint32_t kLeastBits = static_cast<uint32_t>(127 + kLeast) << 23;
   const uint32_t bits = std::bit_cast<uint32_t>(f);
@@ -111,8 +117,10 @@ inline uint8_t FloatToF8(float f) {
   return static_cast<uint8_t>(sign | (code > kLargest ? kLargest : code));
 }
 
-inline uint8_t FloatToE4M3(float f) { return FloatToF8<3, -6, 0x7E, 0x7F>(f); }
-inline uint8_t FloatToE5M2(float f) { return FloatToF8<2, -14, 0x7B, 0x7E>(f); }
+KVTRIAGE_HOST_DEVICE inline uint8_t FloatToE4M3(float f) { return FloatToF8<3, -6, 0x7E, 0x7F>(f); }
+KVTRIAGE_HOST_DEVICE inline uint8_t FloatToE5M2(float f) {
+  return FloatToF8<2, -14, 0x7B, 0x7E>(f);
+}
 
 // The element at `at` (any alignment) widened to float32; of fp8 the bare code, without a scale.
 inline float LoadElement(const std::byte* at, DType type) {

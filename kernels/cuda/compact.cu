@@ -1,4 +1,4 @@
-#include "kernels/cuda/compact_launch.h"
+#include "kernels/cuda/compact.cuh"
 #include "kernels/cuda/launch.h"
 
 namespace kvtriage {

@@ -1,4 +1,6 @@
-// Compaction: row j of the destination becomes row kept[j] of the source; kept ascends.
+// Rows by number from one place to another: compaction (row j of the destination becomes row
+// kept[j] of the source; kept ascends), and copies of rows that share no byte with their source
+// (fusing, gathering).
 //
 // In place kept[j] >= j, so the rows that a tile writes are read by itself and by earlier tiles
 // only. Blocks take tiles by ticket, in ascending order: a tile reads its sources into shared
@@ -11,41 +13,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/device_rows.cuh"
+#include "kernels/cuda/compact_launch.h"
+#include "kernels/cuda/device_view.cuh"
 #include "kernels/cuda/simt.h"
 
 namespace kvtriage {
 
-inline constexpr uint32_t kCompactThreads = 128;
-inline constexpr uint32_t kCompactTileRows = 64;          // at most
-inline constexpr size_t kCompactStagedBytes = 16 * 1024;  // at least one row (8 KiB at most)
-
-// One head of one view of a (sequence, layer).
-struct MoveStream {
-  DeviceRows from, to;
-  const int32_t* kept;  // [rows]
-  uint32_t rows;
-  uint32_t first_tile;  // number of its tile 0 among all tiles of all streams
-  uint32_t in_place;    // 1: `to` is `from`; 0: they share no row
-};
-
-struct MoveTile {
-  uint32_t stream, tile;
-};
-
-struct CompactArgs {
-  const MoveStream* streams;
-  const MoveTile* tiles;  // in the order of tickets: neighbours are of different streams
-  uint32_t tile_count;
-  uint32_t tile_rows;  // rows of a tile
-  uint32_t row_words;  // words of a row
-  uint32_t* ticket;    // zero at the start
-  uint32_t* read;      // [tile_count], by number; zero at the start
-};
-
-// Shared memory of a block: staged words, then source and destination address of each row.
-inline constexpr size_t CompactSharedBytes(size_t tile_rows, size_t row_bytes) {
-  return (tile_rows * row_bytes + 15) / 16 * 16 + 2 * 8 * tile_rows + 16;
+SIMT_DEVICE uint32_t NumberAt(const int32_t* list, uint32_t j) {
+  return list == nullptr ? j : static_cast<uint32_t>(simt::Load(list + j));
 }
 
 // First of `n` ascending numbers that is not below `value`.
@@ -94,10 +69,10 @@ SIMT_KERNEL void SIMT_BOUNDS(kCompactThreads, 1) CompactRows(CompactArgs args) {
     const uint32_t row0 = at.tile * args.tile_rows;
     const uint32_t rows = stream.rows - row0 < args.tile_rows ? stream.rows - row0 : args.tile_rows;
     for (uint32_t r = thread; r < rows; r += kCompactThreads) {
-      const auto kept = static_cast<uint32_t>(simt::Load(stream.kept + row0 + r));
+      const uint32_t kept = NumberAt(stream.kept, row0 + r);
       const bool stays = stream.in_place != 0 && kept == row0 + r;
       source[r] = stays ? nullptr : RowAt(stream.from, kept);
-      target[r] = RowAt(stream.to, row0 + r);
+      target[r] = RowAt(stream.to, NumberAt(stream.put, row0 + r));
     }
     simt::SyncThreads();
     for (uint32_t i = thread; i < rows * args.row_words; i += kCompactThreads) {

@@ -11,6 +11,7 @@ uint32_t AccessWidth(std::span<const uint64_t> numbers) {
 }
 
 absl::StatusOr<const int32_t*> DeviceInputs::List(std::span<const int32_t> list) {
+  if (list.empty()) return nullptr;
   const auto key = std::make_pair(list.data(), list.size());
   const auto found = copies_.find(key);
   if (found != copies_.end()) return found->second;
@@ -31,6 +32,21 @@ absl::StatusOr<DeviceRows> DeviceInputs::Rows(const KvView& view, const Sequence
                     .table = table,
                     .block_slots = layout.block_slots,
                     .first_slot = rows.first_slot};
+}
+
+absl::StatusOr<DeviceView> DeviceInputs::View(const KvView& view, const SequenceRows& rows) {
+  DeviceView made{};
+  KVTRIAGE_ASSIGN_OR_RETURN(made.rows, Rows(view, rows, 0, view.layout.elem_stride));
+  made.head_stride = view.layout.head_stride;
+  made.dtype = view.layout.dtype;
+  made.heads = view.layout.heads;
+  made.row_elems = view.layout.row_elems;
+  made.scale = view.layout.scale;
+  made.scales = view.scales.base;
+  made.scale_block_stride = view.scales.block_stride;
+  made.scale_head_stride = view.scales.head_stride;
+  made.scale_slot_stride = view.scales.slot_stride;
+  return made;
 }
 
 }  // namespace kvtriage

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "kernels/cuda/device_rows.cuh"
+#include "kernels/cuda/device_view.h"
 #include "kernels/cuda/workspace.h"
 #include "kvtriage/kernels/views.h"
 
@@ -22,10 +22,13 @@ class DeviceInputs {
  public:
   explicit DeviceInputs(Workspace& workspace) : workspace_(workspace) {}
 
+  // Null for an empty list.
   absl::StatusOr<const int32_t*> List(std::span<const int32_t> list);
   // The rows of one head; `elem_stride` as given, so that kernels may walk in words.
   absl::StatusOr<DeviceRows> Rows(const KvView& view, const SequenceRows& rows, uint32_t head,
                                   uint64_t elem_stride);
+  // All heads, with types and scales.
+  absl::StatusOr<DeviceView> View(const KvView& view, const SequenceRows& rows);
 
  private:
   Workspace& workspace_;

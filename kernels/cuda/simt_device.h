@@ -218,6 +218,7 @@ SIMT_DEVICE void AsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+SIMT_DEVICE float MulRounded(float a, float b) { return __fmul_rn(a, b); }
 SIMT_DEVICE float Exp2Approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -48,8 +49,9 @@ class Workspace {
   }
   // A copy of host values. They may go when this returns.
   template <class T>
-  absl::StatusOr<T*> Upload(std::span<const T> values) {
-    KVTRIAGE_ASSIGN_OR_RETURN(T * copy, Take<T>(values.size()));
+  absl::StatusOr<std::remove_const_t<T>*> Upload(std::span<T> values) {
+    KVTRIAGE_ASSIGN_OR_RETURN(std::remove_const_t<T> * copy,
+                              Take<std::remove_const_t<T>>(values.size()));
     KVTRIAGE_RETURN_IF_ERROR(ToDevice(copy, values.data(), values.size_bytes()));
     return copy;
   }

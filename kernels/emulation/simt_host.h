@@ -175,6 +175,8 @@ void AsyncWait() {
   emulation::WaitCopies(kPending);
 }
 
+// A product that is rounded before it is added to anything.
+inline float MulRounded(float a, float b) { return a * b; }
 inline float Exp2Approx(float x) {
   const float y = std::exp2(x);
   return y < 0x1p-126f ? 0.0f : y;

@@ -1,4 +1,4 @@
-#include "kernels/cpu/divergence.h"
+#include "kvtriage/kernels/divergence.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/core/checked_math.h"
-#include "tests/support/each_target.h"
+#include "tests/support/each_device.h"
 #include "tests/support/random_layout.h"
 
 namespace kvtriage {
@@ -97,8 +97,11 @@ std::vector<float> RandomRows(size_t count, std::mt19937& random) {
   return x;
 }
 
-TEST(DivergeTest, EqualsFloat64OnEveryTargetTypeAndLayout) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
+using DivergeTest = EachDevice;
+KVTRIAGE_ON_EACH_DEVICE(DivergeTest);
+
+TEST_P(DivergeTest, EqualsFloat64OnEveryTypeAndLayout) {
+  for (uint32_t seed = 0; seed < (kSlowFibers ? 6 : 60); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const uint32_t heads = 1 + random() % 4, elems = 1 + random() % 140;
@@ -117,10 +120,9 @@ TEST(DivergeTest, EqualsFloat64OnEveryTargetTypeAndLayout) {
     for (const DivergenceMetric metric : {DivergenceMetric::kL2, DivergenceMetric::kRelative}) {
       const DivergenceRequest request{fresh.rows, cached.rows, candidates, metric};
       std::vector<float> first;
-      ForEachTarget([&] {
-        ThreadTeam team(1 + static_cast<int>(random() % 8));
+      ForEachWay([&] {
         DivergenceResult result;
-        DivergeRows(request, team, result);
+        ASSERT_TRUE(Diverge(request, result, 1 + static_cast<int>(random() % 8)).ok());
         ASSERT_EQ(result.divergence.size(), candidates.size());
         for (size_t i = 0; i < candidates.size(); ++i) {
           const double right =
@@ -135,7 +137,7 @@ TEST(DivergeTest, EqualsFloat64OnEveryTargetTypeAndLayout) {
   }
 }
 
-TEST(DivergeTest, LayoutsGiveTheSameBits) {
+TEST_P(DivergeTest, LayoutsGiveTheSameBits) {
   std::mt19937 random(4);
   const std::vector<float> x = RandomRows(40 * 3 * 48, random), y = RandomRows(40 * 3 * 48, random);
   std::vector<int32_t> candidates(40);
@@ -144,15 +146,14 @@ TEST(DivergeTest, LayoutsGiveTheSameBits) {
   for (int repeat = 0; repeat < 30; ++repeat) {
     const StoredRows fresh(x, 40, 3, 48, DType::kF32, 0, random);
     const StoredRows cached(y, 40, 3, 48, DType::kF32, 0, random);
-    ThreadTeam team(2);
     DivergenceResult result;
-    DivergeRows({fresh.rows, cached.rows, candidates, DivergenceMetric::kL2}, team, result);
+    ASSERT_TRUE(Diverge({fresh.rows, cached.rows, candidates, DivergenceMetric::kL2}, result).ok());
     if (first.empty()) first = result.divergence;
     ASSERT_EQ(result.divergence, first);
   }
 }
 
-TEST(DivergeTest, DamagedRowsAreNotFiniteAndDisturbNoOther) {
+TEST_P(DivergeTest, DamagedRowsAreNotFiniteAndDisturbNoOther) {
   std::mt19937 random(8);
   const float kInf = std::numeric_limits<float>::infinity();
   const float damage[] = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN()};
@@ -170,11 +171,10 @@ TEST(DivergeTest, DamagedRowsAreNotFiniteAndDisturbNoOther) {
         const StoredRows cached(y, 8, 2, 40, type, 0, same);
         const std::vector<int32_t> rows = {0, 1, 2, 3, 4, 5, 6, 7};
         for (const auto metric : {DivergenceMetric::kL2, DivergenceMetric::kRelative}) {
-          ForEachTarget([&] {
-            ThreadTeam team(1);
+          ForEachWay([&] {
             DivergenceResult damaged, clean;
-            DivergeRows({fresh.rows, cached.rows, rows, metric}, team, damaged);
-            DivergeRows({clean_fresh.rows, clean_cached.rows, rows, metric}, team, clean);
+            ASSERT_TRUE(Diverge({fresh.rows, cached.rows, rows, metric}, damaged).ok());
+            ASSERT_TRUE(Diverge({clean_fresh.rows, clean_cached.rows, rows, metric}, clean).ok());
             for (size_t i = 0; i < rows.size(); ++i) {
               if (i == 3) {
                 EXPECT_FALSE(std::isfinite(damaged.divergence[i]));
@@ -189,12 +189,11 @@ TEST(DivergeTest, DamagedRowsAreNotFiniteAndDisturbNoOther) {
   }
 }
 
-TEST(DivergeTest, NoRows) {
+TEST_P(DivergeTest, NoRows) {
   std::mt19937 random(1);
   const StoredRows rows(RandomRows(10, random), 1, 1, 10, DType::kF32, 0, random);
-  ThreadTeam team(2);
   DivergenceResult result{.divergence = {1}};
-  DivergeRows({rows.rows, rows.rows, {}, DivergenceMetric::kL2}, team, result);
+  ASSERT_TRUE(Diverge({rows.rows, rows.rows, {}, DivergenceMetric::kL2}, result).ok());
   EXPECT_TRUE(result.divergence.empty());
 }
 

@@ -9,8 +9,7 @@
 
 #include "kernels/core/checked_math.h"
 #include "kernels/core/rope_speeds.h"
-#include "kvtriage/kernels/backend.h"
-#include "tests/support/each_target.h"
+#include "tests/support/each_device.h"
 #include "tests/support/random_layout.h"
 
 namespace kvtriage {
@@ -103,17 +102,33 @@ void RotateByHand(const RotateRequest& request, const StoredKeys& keys) {
   }
 }
 
-uint64_t Rotate(const RotateRequest& request, int threads = 2) {
-  RotateResult result;
-  EXPECT_TRUE(MakeCpuBackend(threads)->Rotate({&request, 1}, result).ok());
-  return result.bytes_written;
-}
+class RotateTest : public EachDevice {
+ protected:
+  uint64_t Rotate(const RotateRequest& request, int threads = 2) {
+    RotateResult result;
+    EXPECT_TRUE(EachDevice::Rotate({&request, 1}, result, threads).ok());
+    return result.bytes_written;
+  }
+
+  // Turns all rows of `keys` by a distance.
+  void Shift(StoredKeys& keys, const Rope& rope, uint64_t from, uint64_t to) {
+    RotateRequest request;
+    request.keys = {keys.view};
+    request.rows = keys.rows;
+    request.count = keys.rows.rows;
+    request.rope = &rope;
+    request.from.first = from;
+    request.to.first = to;
+    Rotate(request);
+  }
+};
+KVTRIAGE_ON_EACH_DEVICE(RotateTest);
 
 // Channels outside the rotated range keep their bytes, wherever it lies.
 // https://github.com/AI-Hypercomputer/maxtext/pull/4615
-TEST(RotateTest, EveryLayoutTypeAndInstructionSetGivesTheSameBits) {
-  ForEachTarget([] {
-    for (uint32_t seed = 0; seed < 40; ++seed) {
+TEST_P(RotateTest, EveryLayoutTypeAndInstructionSetGivesTheSameBits) {
+  ForEachWay([this] {
+    for (uint32_t seed = 0; seed < (kSlowFibers ? 4 : 40); ++seed) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       std::mt19937 random(seed);
       const uint32_t elems = seed % 8 == 0 ? 576 : 2 + static_cast<uint32_t>(random() % 150);
@@ -142,7 +157,7 @@ TEST(RotateTest, EveryLayoutTypeAndInstructionSetGivesTheSameBits) {
   });
 }
 
-TEST(RotateTest, LayersAndHeadsTurnFromTheirOwnRows) {
+TEST_P(RotateTest, LayersAndHeadsTurnFromTheirOwnRows) {
   std::mt19937 random(11);
   std::vector<StoredKeys> layers;
   for (int l = 0; l < 3; ++l) layers.emplace_back(90, 2, 24, DType::kBF16, l == 1, random);
@@ -176,7 +191,7 @@ TEST(RotateTest, LayersAndHeadsTurnFromTheirOwnRows) {
 
 // Kind: multi-axis positions.
 // https://github.com/ggml-org/llama.cpp/pull/19928 https://github.com/ggml-org/llama.cpp/pull/13870
-TEST(RotateTest, PlanesOfMRope) {
+TEST_P(RotateTest, PlanesOfMRope) {
   std::mt19937 random(5);
   StoredKeys keys(40, 2, 16, DType::kF32, false, random);
   Rope rope{.rotary_dim = 16, .speeds = RopeSpeeds({.theta = 1e4}, 16), .sections = {4, 2, 2}};
@@ -197,7 +212,8 @@ TEST(RotateTest, PlanesOfMRope) {
 }
 
 // More rows than a slice of the table, more distances than it has entries.
-TEST(RotateTest, LongSequencesAreCutIntoSlices) {
+TEST_P(RotateTest, LongSequencesAreCutIntoSlices) {
+  if (kSlowFibers && !on_cpu()) GTEST_SKIP() << "144,000 emulated threads";
   std::mt19937 random(6);
   StoredKeys keys(9000, 1, 4, DType::kF32, false, random);
   const Rope rope{.rotary_dim = 4, .speeds = {1, 0.01}};
@@ -225,19 +241,7 @@ double Norm(const std::vector<float>& row) {
   return std::sqrt(squares);
 }
 
-// Turns all rows of `keys` by a distance.
-void Shift(StoredKeys& keys, const Rope& rope, uint64_t from, uint64_t to) {
-  RotateRequest request;
-  request.keys = {keys.view};
-  request.rows = keys.rows;
-  request.count = keys.rows.rows;
-  request.rope = &rope;
-  request.from.first = from;
-  request.to.first = to;
-  Rotate(request);
-}
-
-TEST(RotateProperties, ThereAndBackAndTwoTurnsAreOne) {
+TEST_P(RotateTest, ThereAndBackAndTwoTurnsAreOne) {
   for (uint32_t seed = 0; seed < 8; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed), same(seed);
@@ -260,7 +264,8 @@ TEST(RotateProperties, ThereAndBackAndTwoTurnsAreOne) {
 // Kind: drift of repeated shifts. Each rotation of a 16-bit key rounds once, so a thousand small
 // ones are worse than a single large one: move in one step.
 // https://github.com/ggml-org/llama.cpp/issues/4097
-TEST(RotateProperties, ManyRoundingsDrift) {
+TEST_P(RotateTest, ManyRoundingsDrift) {
+  if (kSlowFibers && !on_cpu()) GTEST_SKIP() << "a thousand grids";
   std::mt19937 random(1);
   const Rope rope{.rotary_dim = 4, .speeds = RopeSpeeds({.theta = 1e4}, 4)};
   const std::vector<float> key = {1, 2, 3, 4};

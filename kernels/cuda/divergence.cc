@@ -1,0 +1,42 @@
+#include "kernels/cuda/divergence.h"
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_inputs.h"
+#include "kernels/cuda/divergence_launch.h"
+
+namespace kvtriage {
+namespace {
+
+// Whether every piece of every row is one aligned access.
+bool WideRows(const KvView& view) {
+  const ViewLayout& layout = view.layout;
+  if (ElementBytes(layout.dtype) != 2 || !layout.contiguous_rows()) return false;
+  const uint64_t numbers[] = {reinterpret_cast<uintptr_t>(view.base), layout.block_stride,
+                              layout.head_stride, layout.slot_stride, layout.row_bytes()};
+  return AccessWidth(numbers) == 16;
+}
+
+}  // namespace
+
+absl::Status CudaDivergeRows(const DivergenceRequest& request, Workspace& workspace,
+                             DivergenceResult& result) {
+  result.divergence.assign(request.rows.size(), 0.0f);
+  if (request.rows.empty()) return absl::OkStatus();
+  DeviceInputs inputs(workspace);
+  DivergenceArgs args{};
+  KVTRIAGE_ASSIGN_OR_RETURN(args.fresh, inputs.View(request.fresh.view, request.fresh.sequence));
+  KVTRIAGE_ASSIGN_OR_RETURN(args.cached, inputs.View(request.cached.view, request.cached.sequence));
+  args.fresh_first = request.fresh.first_row;
+  args.cached_first = request.cached.first_row;
+  KVTRIAGE_ASSIGN_OR_RETURN(args.rows, inputs.List(request.rows));
+  args.count = static_cast<uint32_t>(request.rows.size());
+  KVTRIAGE_ASSIGN_OR_RETURN(args.divergence, workspace.Take<float>(request.rows.size()));
+  const bool wide = WideRows(request.fresh.view) && WideRows(request.cached.view);
+  KVTRIAGE_RETURN_IF_CUDA_ERROR(
+      LaunchDivergence(args, request.metric == DivergenceMetric::kRelative, wide,
+                       workspace.stream()),
+      "divergence.launch");
+  return workspace.Download<float>(args.divergence, result.divergence);
+}
+
+}  // namespace kvtriage

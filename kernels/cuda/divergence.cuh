@@ -1,0 +1,95 @@
+// How far cached rows are from fresh ones (CacheBlend's HKVD tokens): one warp a row, all heads.
+//
+// Elements are taken in pieces of 8; piece i of a head belongs to lane i mod 32, whatever the
+// layout and the types, and the lanes' sums are joined by a fixed tree: the same numbers give the
+// same bits in any layout and grid.
+#ifndef KVTRIAGE_KERNELS_CUDA_DIVERGENCE_CUH_
+#define KVTRIAGE_KERNELS_CUDA_DIVERGENCE_CUH_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/device_view.cuh"
+#include "kernels/cuda/divergence_launch.h"
+#include "kernels/cuda/simt.h"
+
+namespace kvtriage {
+
+// One side of a row.
+struct RowSide {
+  const DeviceView* view;
+  const std::byte* head;  // element 0 of the head
+  float scale;
+};
+
+SIMT_DEVICE float Widened(const RowSide& side, uint32_t elem) {
+  const float value = LoadWide(side.head + elem * side.view->rows.elem_stride, side.view->dtype);
+  return IsF8(side.view->dtype) ? value * side.scale : value;
+}
+
+// Eight neighbouring elements of a type of two bytes in one access, when `kWide` says that the row
+// allows it.
+template <bool kWide>
+SIMT_DEVICE void LoadPiece(const RowSide& side, uint32_t first, uint32_t count, float* out) {
+  if constexpr (kWide) {
+    const auto* at = reinterpret_cast<const simt::Vec16*>(side.head + size_t{first} * 2);
+    const simt::Vec16 words = simt::Load(at);
+    const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      const auto low = static_cast<uint16_t>(pairs[i]),
+                 high = static_cast<uint16_t>(pairs[i] >> 16);
+      const bool half = side.view->dtype == DType::kF16;
+      out[2 * i] = half ? F16ToFloat(low) : BF16ToFloat(low);
+      out[2 * i + 1] = half ? F16ToFloat(high) : BF16ToFloat(high);
+    }
+  } else {
+    for (uint32_t i = 0; i < kPieceElems; ++i) {
+      out[i] = i < count ? Widened(side, first + i) : 0.0f;
+    }
+  }
+}
+
+// kWide: both sides are rows of two-byte elements whose pieces are aligned to 16 bytes.
+template <bool kRelative, bool kWide>
+SIMT_KERNEL void SIMT_BOUNDS(kDivergenceThreads, 4) DivergeRowsKernel(DivergenceArgs args) {
+  const uint32_t lane = simt::ThreadX() % 32;
+  const uint64_t item = uint64_t{simt::BlockX()} * (kDivergenceThreads / 32) + simt::ThreadX() / 32;
+  if (item >= args.count) return;
+  const auto row = static_cast<uint32_t>(simt::Load(args.rows + item));
+  const uint64_t fresh_row = row - args.fresh_first, cached_row = row - args.cached_first;
+  const std::byte* const fresh = RowAt(args.fresh.rows, fresh_row);
+  const std::byte* const cached = RowAt(args.cached.rows, cached_row);
+  float difference = 0.0f, old = 0.0f;
+  for (uint32_t head = 0; head < args.fresh.heads; ++head) {
+    const RowSide x{&args.fresh, fresh + head * args.fresh.head_stride,
+                    RowScaleOf(args.fresh, head, fresh_row)};
+    const RowSide y{&args.cached, cached + head * args.cached.head_stride,
+                    RowScaleOf(args.cached, head, cached_row)};
+    for (uint32_t first = lane * kPieceElems; first < args.fresh.row_elems;
+         first += 32 * kPieceElems) {
+      const uint32_t left = args.fresh.row_elems - first;
+      float a[kPieceElems], b[kPieceElems];
+      LoadPiece<kWide>(x, first, left, a);
+      LoadPiece<kWide>(y, first, left, b);
+      SIMT_UNROLL
+      for (uint32_t i = 0; i < kPieceElems; ++i) {
+        const float change = a[i] - b[i];
+        difference += change * change;
+        if constexpr (kRelative) old += b[i] * b[i];
+      }
+    }
+  }
+  SIMT_UNROLL
+  for (uint32_t step = 16; step > 0; step /= 2) {
+    difference += simt::ShuffleXor(simt::kAllLanes, difference, step);
+    if constexpr (kRelative) old += simt::ShuffleXor(simt::kAllLanes, old, step);
+  }
+  if (lane == 0) {
+    simt::Store(args.divergence + item, kRelative ? difference / (old + 1e-6f) : difference);
+  }
+}
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_KERNELS_CUDA_DIVERGENCE_CUH_

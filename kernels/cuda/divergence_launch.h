@@ -1,0 +1,29 @@
+// What a divergence is started with (divergence.cuh).
+#ifndef KVTRIAGE_KERNELS_CUDA_DIVERGENCE_LAUNCH_H_
+#define KVTRIAGE_KERNELS_CUDA_DIVERGENCE_LAUNCH_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/device_view.h"
+
+namespace kvtriage {
+
+inline constexpr uint32_t kDivergenceThreads = 128;
+inline constexpr uint32_t kPieceElems = 8;
+
+struct DivergenceArgs {
+  DeviceView fresh, cached;
+  uint32_t fresh_first, cached_first;  // absolute row of each side's row 0
+  const int32_t* rows;                 // [count] absolute rows
+  uint32_t count;
+  float* divergence;  // [count]
+};
+
+cudaError_t LaunchDivergence(const DivergenceArgs& args, bool relative, bool wide,
+                             cudaStream_t stream);
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_KERNELS_CUDA_DIVERGENCE_LAUNCH_H_

@@ -1,0 +1,56 @@
+#include "tests/support/each_device.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/divergence.h"
+#include "kernels/cuda/fuse.h"
+#include "kernels/cuda/rotate.h"
+#include "tests/support/temp_dir.h"
+
+namespace kvtriage {
+namespace {
+
+// The stand-in's folder: read at its first call.
+void SetFolder() {
+  static const TempDir folder;
+  static const bool set = setenv("KVTRIAGE_FAKE_CUDA", folder.path().c_str(), 1) == 0;
+  EXPECT_TRUE(set);
+}
+
+}  // namespace
+
+EachDevice::EachDevice() {
+  if (on_cpu()) return;
+  SetFolder();
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+  absl::StatusOr<std::unique_ptr<Workspace>> made = Workspace::Make(16 << 20);
+  EXPECT_TRUE(made.ok()) << made.status();
+  workspace_ = std::move(*made);
+}
+
+EachDevice::~EachDevice() { emulation::SetOptions({}); }
+
+absl::Status EachDevice::Rotate(std::span<const RotateRequest> requests, RotateResult& result,
+                                int threads) {
+  if (on_cpu()) return MakeCpuBackend(threads)->Rotate(requests, result);
+  workspace_->Reset();
+  return CudaRotateKeys(requests, *workspace_, result);
+}
+
+absl::Status EachDevice::CopyRows(std::span<const RowCopy> copies, RowCopyResult& result,
+                                  int threads) {
+  if (on_cpu()) return MakeCpuBackend(threads)->CopyRows(copies, result);
+  workspace_->Reset();
+  return CudaCopyRows(copies, *workspace_, result);
+}
+
+absl::Status EachDevice::Diverge(const DivergenceRequest& request, DivergenceResult& result,
+                                 int threads) {
+  if (on_cpu()) return MakeCpuBackend(threads)->Diverge(request, result);
+  workspace_->Reset();
+  return CudaDivergeRows(request, *workspace_, result);
+}
+
+}  // namespace kvtriage

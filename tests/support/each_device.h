@@ -1,0 +1,73 @@
+// Tests of kernels that run on every device: the CPU backend's instruction sets and the CUDA
+// kernels in the emulator, with the same requests and the same right answers.
+#ifndef KVTRIAGE_TESTS_SUPPORT_EACH_DEVICE_H_
+#define KVTRIAGE_TESTS_SUPPORT_EACH_DEVICE_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/cuda/workspace.h"
+#include "kernels/emulation/emulation.h"
+#include "kvtriage/kernels/backend.h"
+#include "tests/support/each_target.h"
+
+namespace kvtriage {
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define KVTRIAGE_TSAN_BUILD 1
+#endif
+#endif
+#if defined(KVTRIAGE_TSAN_BUILD)
+// An emulated thread costs half a millisecond there: few of them.
+inline constexpr bool kSlowFibers = true;
+#else
+inline constexpr bool kSlowFibers = false;
+#endif
+
+enum class Device { kCpu, kCuda };
+
+// Fixture: parameter is the device. The memory that requests name is the host's on both: an
+// emulated kernel reads it as it would a device's.
+class EachDevice : public testing::TestWithParam<Device> {
+ protected:
+  EachDevice();
+  ~EachDevice() override;
+
+  bool on_cpu() const { return GetParam() == Device::kCpu; }
+
+  // Runs `check` for every instruction set, or for every schedule (seeds 0 to 3).
+  template <class Check>
+  void ForEachWay(Check check) {
+    if (on_cpu()) return ForEachTarget(check);
+    for (const uint64_t seed : {0, 1, 2, 3}) {
+      SCOPED_TRACE(testing::Message() << "schedule " << seed);
+      emulation::SetOptions({.seed = seed});
+      check();
+      if (kSlowFibers) break;
+    }
+  }
+
+  absl::Status Rotate(std::span<const RotateRequest> requests, RotateResult& result,
+                      int threads = 2);
+  absl::Status CopyRows(std::span<const RowCopy> copies, RowCopyResult& result, int threads = 2);
+  absl::Status Diverge(const DivergenceRequest& request, DivergenceResult& result, int threads = 2);
+
+ private:
+  std::unique_ptr<Workspace> workspace_;
+};
+
+inline std::string DeviceName(const testing::TestParamInfo<Device>& info) {
+  return info.param == Device::kCpu ? "Cpu" : "Cuda";
+}
+
+#define KVTRIAGE_ON_EACH_DEVICE(suite) \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite, testing::Values(Device::kCpu, Device::kCuda), DeviceName)
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_TESTS_SUPPORT_EACH_DEVICE_H_
