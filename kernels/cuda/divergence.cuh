@@ -52,7 +52,7 @@ SIMT_DEVICE void LoadPiece(const RowSide& side, uint32_t first, uint32_t count, 
 
 // kWide: both sides are rows of two-byte elements whose pieces are aligned to 16 bytes.
 template <bool kRelative, bool kWide>
-SIMT_KERNEL void SIMT_BOUNDS(kDivergenceThreads, 4) DivergeRowsKernel(DivergenceArgs args) {
+SIMT_KERNEL void SIMT_BOUNDS(kDivergenceThreads, kWide ? 12 : 8) DivergeRowsKernel(DivergenceArgs args) {
   const uint32_t lane = simt::ThreadX() % 32;
   const uint64_t item = uint64_t{simt::BlockX()} * (kDivergenceThreads / 32) + simt::ThreadX() / 32;
   if (item >= args.count) return;
@@ -63,9 +63,9 @@ SIMT_KERNEL void SIMT_BOUNDS(kDivergenceThreads, 4) DivergeRowsKernel(Divergence
   float difference = 0.0f, old = 0.0f;
   for (uint32_t head = 0; head < args.fresh.heads; ++head) {
     const RowSide x{&args.fresh, fresh + head * args.fresh.head_stride,
-                    RowScaleOf(args.fresh, head, fresh_row)};
+                    kWide ? 1.0f : RowScaleOf(args.fresh, head, fresh_row)};
     const RowSide y{&args.cached, cached + head * args.cached.head_stride,
-                    RowScaleOf(args.cached, head, cached_row)};
+                    kWide ? 1.0f : RowScaleOf(args.cached, head, cached_row)};
     for (uint32_t first = lane * kPieceElems; first < args.fresh.row_elems;
          first += 32 * kPieceElems) {
       const uint32_t left = args.fresh.row_elems - first;

@@ -28,6 +28,27 @@ SIMT_DEVICE double TurnAngle(const RotateArgs& args, uint32_t pair, int64_t from
          static_cast<double>(simt::MulRounded(static_cast<float>(from), rounded));
 }
 
+// Sine and cosine of any angle to float64's precision, without the branches (and the stack) that
+// the libraries take for huge angles: the nearest multiple of pi/2 goes in two parts, what is left
+// lies within pi/4, where these many terms of the series are exact to float64.
+SIMT_DEVICE void SineCosine(double angle, double* sine, double* cosine) {
+  const double quarter = rint(angle * 0.63661977236758134308);  // 2 / pi
+  double x = fma(-quarter, 1.5707963267948965580, angle);       // pi / 2, rounded
+  x = fma(-quarter, 6.1232339957367658860e-17, x);              // and what the rounding left
+  const double x2 = x * x;
+  double s = 0, c = 0;
+  SIMT_UNROLL
+  for (int n = 16; n >= 2; n -= 2) {  // sin x = x (1 - x^2 / (2 3) (1 - x^2 / (4 5) (1 - ...
+    s = 1 - x2 * (1.0 / (n * (n + 1))) * (n == 16 ? 1 : s);
+    c = 1 - x2 * (1.0 / (n * (n - 1))) * (n == 16 ? 1 : c);
+  }
+  s *= x;
+  const auto turn = static_cast<int64_t>(quarter) & 3;
+  const double even = (turn & 1) != 0 ? c : s, odd = (turn & 1) != 0 ? s : c;
+  *sine = (turn & 2) != 0 ? -even : even;
+  *cosine = turn == 1 || turn == 2 ? -odd : odd;
+}
+
 // The block's angles. `list` numbers the (layer, head) whose history counts; unused without lists.
 SIMT_DEVICE void ComputeTurns(const RotateArgs& args, uint32_t list, uint32_t row0, uint32_t rows,
                               const simt::Shared<float>& cosines, const simt::Shared<float>& sines,
@@ -44,8 +65,10 @@ SIMT_DEVICE void ComputeTurns(const RotateArgs& args, uint32_t list, uint32_t ro
         (pair >= args.section_ends[0] ? 1 : 0) + (pair >= args.section_ends[1] ? 1 : 0);
     const double angle = TurnAngle(args, pair, PositionAt(args.from, before, plane),
                                    PositionAt(args.to, row, plane));
-    cosines[i] = static_cast<float>(cos(angle));
-    sines[i] = static_cast<float>(sin(angle));
+    double sine, cosine;
+    SineCosine(angle, &sine, &cosine);
+    cosines[i] = static_cast<float>(cosine);
+    sines[i] = static_cast<float>(sine);
     if (pair != 0) continue;
     bool moves = false;
     for (uint32_t p = 0; p < planes; ++p) {
