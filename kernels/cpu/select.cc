@@ -1,10 +1,9 @@
 #include "kvtriage/kernels/select.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
-#include "kernels/core/share_out.h"
+#include "kernels/core/select_rules.h"
 #include "kernels/cpu/rank_cut.h"
 
 namespace kvtriage {
@@ -86,13 +85,7 @@ std::vector<uint32_t> AdaptiveCounts(std::span<const std::span<const float>> sco
   for (size_t head = 0; head < heads; ++head) counts[head] = CountAbove(lists[head], cut);
   CountTies(lists, cut, counts);
 
-  constexpr uint64_t kOne = 65536;  // alpha in whole 1/65536 makes the shares exact
-  const uint64_t safe = static_cast<uint64_t>(std::ceil(alpha * static_cast<double>(kOne)));
-  std::vector<uint64_t> num(heads);
-  for (size_t head = 0; head < heads; ++head) {
-    num[head] = safe * slots + (kOne - safe) * counts[head];
-  }
-  return ShareOut(num, kOne, total, least, static_cast<uint32_t>(candidates.size()));
+  return AdaptiveShares(counts, slots, alpha, least, static_cast<uint32_t>(candidates.size()));
 }
 
 std::vector<float> SumScores(std::span<const std::span<const float>> rows) {

@@ -52,7 +52,8 @@ SIMT_DEVICE void LoadPiece(const RowSide& side, uint32_t first, uint32_t count, 
 
 // kWide: both sides are rows of two-byte elements whose pieces are aligned to 16 bytes.
 template <bool kRelative, bool kWide>
-SIMT_KERNEL void SIMT_BOUNDS(kDivergenceThreads, kWide ? 12 : 8) DivergeRowsKernel(DivergenceArgs args) {
+SIMT_KERNEL void SIMT_BOUNDS(kDivergenceThreads, kWide ? 12 : 8)
+    DivergeRowsKernel(DivergenceArgs args) {
   const uint32_t lane = simt::ThreadX() % 32;
   const uint64_t item = uint64_t{simt::BlockX()} * (kDivergenceThreads / 32) + simt::ThreadX() / 32;
   if (item >= args.count) return;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/divergence.h"
 #include "kernels/cuda/fuse.h"
 #include "kernels/cuda/rotate.h"
+#include "kernels/cuda/select.h"
 #include "tests/support/temp_dir.h"
 
 namespace kvtriage {
@@ -44,6 +45,13 @@ absl::Status EachDevice::CopyRows(std::span<const RowCopy> copies, RowCopyResult
   if (on_cpu()) return MakeCpuBackend(threads)->CopyRows(copies, result);
   workspace_->Reset();
   return CudaCopyRows(copies, *workspace_, result);
+}
+
+absl::Status EachDevice::Select(std::span<const SelectRequest> requests,
+                                std::vector<SelectResult>& results, int threads) {
+  if (on_cpu()) return MakeCpuBackend(threads)->Select(requests, results);
+  workspace_->Reset();
+  return CudaSelectLists(requests, *workspace_, results);
 }
 
 absl::Status EachDevice::Diverge(const DivergenceRequest& request, DivergenceResult& result,

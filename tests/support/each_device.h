@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/cuda/workspace.h"
@@ -55,6 +56,8 @@ class EachDevice : public testing::TestWithParam<Device> {
   absl::Status Rotate(std::span<const RotateRequest> requests, RotateResult& result,
                       int threads = 2);
   absl::Status CopyRows(std::span<const RowCopy> copies, RowCopyResult& result, int threads = 2);
+  absl::Status Select(std::span<const SelectRequest> requests, std::vector<SelectResult>& results,
+                      int threads = 2);
   absl::Status Diverge(const DivergenceRequest& request, DivergenceResult& result, int threads = 2);
 
  private:

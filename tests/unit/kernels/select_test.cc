@@ -13,9 +13,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/cpu/select_lists.h"
-#include "kernels/cpu/thread_team.h"
-#include "tests/support/each_target.h"
+#include "tests/support/each_device.h"
 
 namespace kvtriage {
 namespace {
@@ -234,8 +232,50 @@ TEST(SumScoresTest, AddsInOrderInFloat) {
   EXPECT_TRUE(SumScores({}).empty());
 }
 
-TEST(SelectListsTest, ProtectedRowsStayAndTheBudgetHolds) {
-  for (uint32_t seed = 0; seed < 200; ++seed) {
+class SelectListsTest : public EachDevice {
+ protected:
+  std::vector<SelectResult> SelectOne(const SelectRequest& request, int threads = 2) {
+    std::vector<SelectResult> results;
+    EXPECT_TRUE(Select({&request, 1}, results, threads).ok());
+    return results;
+  }
+};
+KVTRIAGE_ON_EACH_DEVICE(SelectListsTest);
+
+// Odd scores, many lists of several requests at once, against sorting.
+TEST_P(SelectListsTest, ManyListsEqualFullSorts) {
+  ForEachWay([this] {
+    std::mt19937 random(17);
+    const uint32_t most = kSlowFibers ? 1 : 12;
+    for (const uint32_t rows : {1u, 7u, 511u, 512u, 513u, 1500u}) {
+      if (kSlowFibers && rows > 600) continue;
+      std::vector<std::vector<float>> scores(most);
+      for (auto& list : scores) list = RandomScores(random, rows);
+      const std::vector<int32_t> none;
+      std::vector<SelectRequest> requests(2);
+      for (SelectRequest& request : requests) {
+        request.rows = rows;
+        for (const auto& list : scores) {
+          request.scores.emplace_back(list);
+          request.protect.emplace_back(none);
+          request.list_budgets.push_back(1 + static_cast<uint32_t>(random() % rows));
+        }
+      }
+      std::vector<SelectResult> results;
+      ASSERT_TRUE(Select(requests, results).ok());
+      for (size_t i = 0; i < 2; ++i) {
+        for (size_t list = 0; list < most; ++list) {
+          ASSERT_EQ(results[i].kept[list],
+                    BySorting(scores[list], Rows(rows), requests[i].list_budgets[list]))
+              << rows << " rows, list " << list;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(SelectListsTest, ProtectedRowsStayAndTheBudgetHolds) {
+  for (uint32_t seed = 0; seed < (kSlowFibers ? 8u : on_cpu() ? 200u : 50u); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const uint32_t rows = 1 + random() % 100, lists = 1 + random() % 4;
@@ -250,10 +290,8 @@ TEST(SelectListsTest, ProtectedRowsStayAndTheBudgetHolds) {
     request.protect.assign(lists, protect);
     if (random() % 2 == 0) request.adaptive_alpha = 0.2;
 
-    std::vector<SelectResult> one, many;
-    ThreadTeam alone(1), team(8);
-    SelectLists({&request, 1}, alone, one);
-    SelectLists({&request, 1}, team, many);
+    emulation::SetOptions({.seed = seed % 4});
+    const std::vector<SelectResult> one = SelectOne(request, 1), many = SelectOne(request, 8);
     ASSERT_EQ(one[0].kept, many[0].kept);
     size_t total = 0;
     for (size_t list = 0; list < lists; ++list) {
@@ -278,28 +316,21 @@ TEST(SelectListsTest, ProtectedRowsStayAndTheBudgetHolds) {
   }
 }
 
-std::vector<SelectResult> Select(const SelectRequest& request) {
-  ThreadTeam team(2);
-  std::vector<SelectResult> results;
-  SelectLists({&request, 1}, team, results);
-  return results;
-}
-
-TEST(SelectListsTest, ListsMayHaveBudgetsOfTheirOwn) {
+TEST_P(SelectListsTest, ListsMayHaveBudgetsOfTheirOwn) {
   const std::vector<float> up = {1, 2, 3, 4, 5, 6}, down = {6, 5, 4, 3, 2, 1};
   const std::vector<int32_t> none, two = {2};
   SelectRequest request{.rows = 6};
   request.scores = {up, down, up};
   request.protect = {none, two, none};
   request.list_budgets = {1, 3, 9};
-  const std::vector<SelectResult> results = Select(request);
+  const std::vector<SelectResult> results = SelectOne(request);
   EXPECT_EQ(results[0].kept[0], (std::vector<int32_t>{5}));
   EXPECT_EQ(results[0].kept[1], (std::vector<int32_t>{0, 1, 2}));
   EXPECT_EQ(results[0].kept[2], Rows(6));
 }
 
 // Two stages: a = (.5, .2, .15, .1, .05), n = (1, 1, 4, 1, 9), three slots.
-TEST(SelectListsTest, TheSecondStageChoosesAmongTheRest) {
+TEST_P(SelectListsTest, TheSecondStageChoosesAmongTheRest) {
   const std::vector<float> first = {.5f, .2f, .15f, .1f, .05f};
   const std::vector<float> second = {.5f, .2f, .6f, .1f, .45f};
   const std::vector<int32_t> none;
@@ -318,7 +349,7 @@ TEST(SelectListsTest, TheSecondStageChoosesAmongTheRest) {
                {0.1, {0, 2, 4}, 2, 4}};  // the first stage is never empty
   for (const auto& c : cases) {
     request.first_stage = c.first_stage;
-    const std::vector<SelectResult> results = Select(request);
+    const std::vector<SelectResult> results = SelectOne(request);
     EXPECT_EQ(results[0].kept[0], c.kept) << c.first_stage;
     EXPECT_EQ(results[0].kept[1], c.kept) << c.first_stage;
     EXPECT_EQ(results[0].stage1, c.stage1) << c.first_stage;
@@ -326,23 +357,43 @@ TEST(SelectListsTest, TheSecondStageChoosesAmongTheRest) {
   }
 }
 
-TEST(SelectListsTest, RaisingTheBudgetNeverRemovesARow) {
+TEST_P(SelectListsTest, RaisingTheBudgetNeverRemovesARow) {
   std::mt19937 random(3);
   const std::vector<float> scores = RandomScores(random, 80);
   const std::vector<int32_t> protect = {0, 1, 78, 79};
-  ThreadTeam team(2);
   std::vector<int32_t> before;
   for (uint32_t budget = 4; budget <= 81; ++budget) {
     SelectRequest request{.rows = 80, .budget = budget};
     request.scores.emplace_back(scores);
     request.protect.emplace_back(protect);
-    std::vector<SelectResult> results;
-    SelectLists({&request, 1}, team, results);
+    const std::vector<SelectResult> results = SelectOne(request);
     const std::vector<int32_t>& kept = results[0].kept[0];
     EXPECT_TRUE(std::includes(kept.begin(), kept.end(), before.begin(), before.end())) << budget;
     before = kept;
   }
   EXPECT_EQ(before, Rows(80));
+}
+
+// Adaptive shares by hand, and that ties of a layer fall to the lower row, then to the lower head.
+TEST_P(SelectListsTest, SharesOfHeadsFollowOneRankingOfTheLayer) {
+  ForEachWay([this] {
+    std::mt19937 random(23);
+    for (int repeat = 0; repeat < (kSlowFibers ? 2 : 30); ++repeat) {
+      const size_t heads = 1 + random() % 5;
+      const uint32_t rows = 2 + random() % 60, budget = 1 + random() % (rows - 1);
+      std::vector<std::vector<float>> scores(heads);
+      const std::vector<int32_t> none;
+      SelectRequest request{.rows = rows, .budget = budget, .adaptive_alpha = 0.0};
+      for (auto& list : scores) request.scores.emplace_back(list = RandomScores(random, rows));
+      request.protect.assign(heads, none);
+      const std::vector<uint32_t> counts =
+          AdaptiveCounts(request.scores, Rows(rows), budget, 0.0, 1);
+      const std::vector<SelectResult> results = SelectOne(request);
+      for (size_t head = 0; head < heads; ++head) {
+        ASSERT_EQ(results[0].kept[head], BySorting(scores[head], Rows(rows), counts[head]));
+      }
+    }
+  });
 }
 
 }  // namespace
