@@ -10,7 +10,8 @@
 
 namespace kvtriage {
 
-// Views are of device memory; tables and kept lists are the host's. Requests write disjoint rows.
+// Views are of device memory, elements of known types aligned to their size (as registration asks
+// for); tables and kept lists are the host's. Requests write disjoint rows.
 // Returns when all rows have moved. Before the kernel has started nothing is written: DEVICE_MEMORY
 // then leaves every byte as it was.
 absl::Status CudaMoveRows(std::span<const MoveRequest> requests, Workspace& workspace,

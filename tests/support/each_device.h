@@ -15,20 +15,9 @@
 #include "kernels/emulation/emulation.h"
 #include "kvtriage/kernels/backend.h"
 #include "tests/support/each_target.h"
+#include "tests/support/fiber_cost.h"
 
 namespace kvtriage {
-
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define KVTRIAGE_TSAN_BUILD 1
-#endif
-#endif
-#if defined(KVTRIAGE_TSAN_BUILD)
-// An emulated thread costs half a millisecond there: few of them.
-inline constexpr bool kSlowFibers = true;
-#else
-inline constexpr bool kSlowFibers = false;
-#endif
 
 enum class Device { kCpu, kCuda };
 
@@ -41,6 +30,9 @@ class EachDevice : public testing::TestWithParam<Device> {
 
   bool on_cpu() const { return GetParam() == Device::kCpu; }
 
+  // Repetitions: all of them on the CPU.
+  uint32_t Times(uint32_t plain) const { return on_cpu() ? plain : Repeats(plain); }
+
   // Runs `check` for every instruction set, or for every schedule (seeds 0 to 3).
   template <class Check>
   void ForEachWay(Check check) {
@@ -49,7 +41,7 @@ class EachDevice : public testing::TestWithParam<Device> {
       SCOPED_TRACE(testing::Message() << "schedule " << seed);
       emulation::SetOptions({.seed = seed});
       check();
-      if (kSlowFibers) break;
+      if (Repeats(4) == 1) break;
     }
   }
 

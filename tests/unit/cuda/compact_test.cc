@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/compact_launch.h"
 #include "kernels/emulation/emulation.h"
+#include "tests/support/fiber_cost.h"
 #include "tests/support/random_move.h"
 #include "tests/unit/cuda/device_memory.h"
 #include "tests/unit/fake_cuda/fake_device.h"
@@ -15,16 +16,8 @@
 namespace kvtriage {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kUnderTsan = true;
-#elif defined(__has_feature)
-constexpr bool kUnderTsan = __has_feature(thread_sanitizer);
-#else
-constexpr bool kUnderTsan = false;
-#endif
-// A fiber costs half a millisecond under ThreadSanitizer.
-constexpr uint32_t kMoves = kUnderTsan ? 3 : 40;
-constexpr uint32_t kMostRows = kUnderTsan ? 150 : 300;
+constexpr uint32_t kMoves = Repeats(40);
+constexpr uint32_t kMostRows = kSlowFibers ? 150 : 300;
 
 class CudaCompact : public FakeDevice {
  protected:
@@ -64,11 +57,11 @@ class CudaCompact : public FakeDevice {
 TEST_F(CudaCompact, RandomGeometriesEqualGatherThenWrite) {
   for (const uint64_t schedule : {0, 1, 2, 3}) {
     SCOPED_TRACE(testing::Message() << "schedule " << schedule);
-    emulation::SetOptions({.seed = schedule, .count_accesses = !kUnderTsan});
+    emulation::SetOptions({.seed = schedule, .count_accesses = !kSlowFibers});
     for (uint32_t seed = 0; seed < kMoves; ++seed) {
       RandomMove move(seed, kMostRows);
       ASSERT_NO_FATAL_FAILURE(CheckMove(seed, kMostRows));
-      if (kUnderTsan) continue;
+      if (kSlowFibers) continue;
       EXPECT_EQ(stored_, move.bytes_written) << "only rows that move are stored";
     }
   }
@@ -83,7 +76,7 @@ TEST_F(CudaCompact, HostThreadsRunBlocksSideBySide) {
 
 // A sequence of 2,500 rows in place: many tiles that wait for each other.
 struct LongMove {
-  static constexpr uint32_t kRows = kUnderTsan ? 300 : 2500, kRowBytes = 256, kHeads = 2;
+  static constexpr uint32_t kRows = kSlowFibers ? 300 : 2500, kRowBytes = 256, kHeads = 2;
   LongMove() {
     std::mt19937 random(7);
     for (uint32_t p = 0; p < kRows; ++p) {
@@ -116,7 +109,7 @@ struct LongMove {
 TEST_F(CudaCompact, LongSequencesMoveAtTheOptimumInOneLaunch) {
   LongMove move;
   for (const uint64_t schedule : {0, 1, 2, 3}) {
-    emulation::SetOptions({.seed = schedule, .count_accesses = !kUnderTsan});
+    emulation::SetOptions({.seed = schedule, .count_accesses = !kSlowFibers});
     DeviceMemory memory(move.bytes, *workspace_);
     move.request.from.base = move.request.to.base = memory.data();
     ASSERT_TRUE(fake_cuda::Script(""));
@@ -130,7 +123,7 @@ TEST_F(CudaCompact, LongSequencesMoveAtTheOptimumInOneLaunch) {
     EXPECT_EQ(result.bytes_written, move.written);
     EXPECT_TRUE(memory.Bytes() == move.right) << "schedule " << schedule;
     EXPECT_EQ(counters.async_copy_bytes, move.written) << "rows that move, read once";
-    if (kUnderTsan) continue;
+    if (kSlowFibers) continue;
     EXPECT_EQ(counters.store_bytes[4], move.written) << "rows that move, written once";
     EXPECT_EQ(counters.shared_extra_passes, 0u);
   }
@@ -151,7 +144,7 @@ TEST_F(CudaCompact, NothingToMoveLaunchesNothing) {
 
 TEST_F(CudaCompact, TooSmallAWorkspaceLeavesEveryByte) {
   LongMove move;
-  auto small = Workspace::Make(4096);
+  auto small = Workspace::Make(512);
   ASSERT_TRUE(small.ok());
   DeviceMemory memory(move.bytes, *workspace_);
   move.request.from.base = move.request.to.base = memory.data();

@@ -101,7 +101,7 @@ using DivergeTest = EachDevice;
 KVTRIAGE_ON_EACH_DEVICE(DivergeTest);
 
 TEST_P(DivergeTest, EqualsFloat64OnEveryTypeAndLayout) {
-  for (uint32_t seed = 0; seed < (kSlowFibers ? 6 : 60); ++seed) {
+  for (uint32_t seed = 0; seed < Times(60); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const uint32_t heads = 1 + random() % 4, elems = 1 + random() % 140;

@@ -68,7 +68,7 @@ using FuseTest = EachDevice;
 KVTRIAGE_ON_EACH_DEVICE(FuseTest);
 
 TEST_P(FuseTest, WritesTheNamedRowsAndNoOtherByte) {
-  for (uint32_t seed = 0; seed < (kSlowFibers ? 8 : 60); ++seed) {
+  for (uint32_t seed = 0; seed < Times(60); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     LayoutShape shape{.heads = 1 + seed % 3, .row_elems = 1 + seed % 70};

@@ -128,7 +128,7 @@ KVTRIAGE_ON_EACH_DEVICE(RotateTest);
 // https://github.com/AI-Hypercomputer/maxtext/pull/4615
 TEST_P(RotateTest, EveryLayoutTypeAndInstructionSetGivesTheSameBits) {
   ForEachWay([this] {
-    for (uint32_t seed = 0; seed < (kSlowFibers ? 4 : 40); ++seed) {
+    for (uint32_t seed = 0; seed < Times(40); ++seed) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       std::mt19937 random(seed);
       const uint32_t elems = seed % 8 == 0 ? 576 : 2 + static_cast<uint32_t>(random() % 150);

@@ -246,7 +246,7 @@ KVTRIAGE_ON_EACH_DEVICE(SelectListsTest);
 TEST_P(SelectListsTest, ManyListsEqualFullSorts) {
   ForEachWay([this] {
     std::mt19937 random(17);
-    const uint32_t most = kSlowFibers ? 1 : 12;
+    const uint32_t most = Times(12);
     for (const uint32_t rows : {1u, 7u, 511u, 512u, 513u, 1500u}) {
       if (kSlowFibers && rows > 600) continue;
       std::vector<std::vector<float>> scores(most);
@@ -275,7 +275,7 @@ TEST_P(SelectListsTest, ManyListsEqualFullSorts) {
 }
 
 TEST_P(SelectListsTest, ProtectedRowsStayAndTheBudgetHolds) {
-  for (uint32_t seed = 0; seed < (kSlowFibers ? 8u : on_cpu() ? 200u : 50u); ++seed) {
+  for (uint32_t seed = 0; seed < (on_cpu() ? 200 : Repeats(50)); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const uint32_t rows = 1 + random() % 100, lists = 1 + random() % 4;
@@ -378,7 +378,7 @@ TEST_P(SelectListsTest, RaisingTheBudgetNeverRemovesARow) {
 TEST_P(SelectListsTest, SharesOfHeadsFollowOneRankingOfTheLayer) {
   ForEachWay([this] {
     std::mt19937 random(23);
-    for (int repeat = 0; repeat < (kSlowFibers ? 2 : 30); ++repeat) {
+    for (int repeat = 0; repeat < static_cast<int>(Times(30)); ++repeat) {
       const size_t heads = 1 + random() % 5;
       const uint32_t rows = 2 + random() % 60, budget = 1 + random() % (rows - 1);
       std::vector<std::vector<float>> scores(heads);
