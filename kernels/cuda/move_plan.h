@@ -17,7 +17,10 @@ namespace kvtriage {
 // How rows are walked. Moves of one shape share a launch.
 struct WordShape {
   uint32_t word_bytes, row_words;
-  auto operator<=>(const WordShape&) const = default;
+  bool operator<(const WordShape& other) const {
+    return word_bytes != other.word_bytes ? word_bytes < other.word_bytes
+                                          : row_words < other.row_words;
+  }
 };
 
 // The widest words that both views allow; of rows whose elements lie apart, the element.

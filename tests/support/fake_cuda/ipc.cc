@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -77,7 +78,7 @@ cudaError_t MapHandle(const HandleBytes& handle, void** pointer) {
 }
 
 const void* Pointer(CUdeviceptr pointer) {
-  return reinterpret_cast<const void*>(static_cast<uintptr_t>(pointer));
+  return std::bit_cast<const void*>(static_cast<uintptr_t>(pointer));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ std::string RandomName(int device) {
 std::string NameFor(int device, uint64_t file_bytes) {
   auto& names = Memory().freed_names[{device, file_bytes}];
   if (names.empty()) return RandomName(device);
-  const std::string name = names.back();
+  std::string name = names.back();
   names.pop_back();
   return name;
 }
