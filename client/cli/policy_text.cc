@@ -46,7 +46,7 @@ std::string ScorerWord(const client::Scorer& scorer) {
 
 // The word, and the numbers that it needs.
 std::string ScorerWords(const client::Scorer& scorer) {
-  const std::string word = ScorerWord(scorer);
+  std::string word = ScorerWord(scorer);
   if (scorer.kind == client::Scorer::Kind::kLagKv) return absl::StrCat(word, " ", scorer.lag);
   if (scorer.kind == client::Scorer::Kind::kExpectedAttention) {
     return absl::StrCat(word, " ", scorer.future);

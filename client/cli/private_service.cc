@@ -81,6 +81,7 @@ absl::Status PrivateService::Spawn() {
                                     "--drain.notice_ms=0",
                                     "--drain.deadline_ms=1000"};
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
 
