@@ -78,6 +78,7 @@ constexpr std::array kReasons = {
     ReasonRow{ErrorReason::kKeyDead, "key_dead", Code::kCancelled},
     ReasonRow{ErrorReason::kLayerNotMovable, "layer_not_movable", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kPositionsUnknown, "positions_unknown", Code::kFailedPrecondition},
+    ReasonRow{ErrorReason::kGroupMismatch, "group_mismatch", Code::kAborted},
     ReasonRow{ErrorReason::kMoveFailed, "move_failed", Code::kDataLoss},
     ReasonRow{ErrorReason::kInternal, "internal", Code::kInternal},
 };

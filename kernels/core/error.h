@@ -74,6 +74,7 @@ enum class ErrorReason : int32_t {
   kKeyDead = 99,
   kLayerNotMovable = 101,
   kPositionsUnknown = 103,
+  kGroupMismatch = 104,
   kMoveFailed = 111,
   kInternal = 113,
 };

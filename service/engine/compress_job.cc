@@ -3,26 +3,36 @@
 #include <variant>
 
 #include "kernels/core/status_macros.h"
-#include "service/engine/compress_run.h"
 #include "service/engine/fences.h"
 #include "service/engine/planner.h"
 
 namespace kvtriage {
 namespace {
 
+LedgerJob LedgerOf(const Job& job, const CompressSpec& spec, const CompressRun& run) {
+  const PlanCache& cache = run.plan().cache;
+  return {job.call.session->ledger(), spec.act.ledger_slot, CountsPerUnit(spec, cache),
+          static_cast<uint32_t>(cache.layers.size()), 0};
+}
+
 MoveReport Move(const Job& job, const CompressSpec& spec, CompressRun& run) {
   if (spec.act.kind != ActKind::kInPlace) return run.Move({});
-  const PlanCache& cache = run.plan().cache;
-  const LedgerJob ledger{job.call.session->ledger(), spec.act.ledger_slot,
-                         CountsPerUnit(spec, cache), static_cast<uint32_t>(cache.layers.size()), 0};
-  OpenSlot(ledger, wire::LedgerOp::kCompress, spec.header.key, job.id, run.plan());
+  const LedgerJob ledger = LedgerOf(job, spec, run);
   MoveReport report = run.Move(ledger);
   ledger.ledger->Close(ledger.slot);
   return report;
 }
 
-absl::Status Apply(const Job& job, const CompressSpec& spec, const CompressAnswer& answer,
-                   CompressRun& run) {
+}  // namespace
+
+void OpenCompress(const Job& job, const CompressSpec& spec, const CompressRun& run) {
+  if (spec.act.kind != ActKind::kInPlace) return;
+  OpenSlot(LedgerOf(job, spec, run), wire::LedgerOp::kCompress, spec.header.key, job.id,
+           run.plan());
+}
+
+absl::Status ApplyCompress(const Job& job, const CompressSpec& spec, const CompressAnswer& answer,
+                           CompressRun& run) {
   const ActKind act = spec.act.kind;
   const MoveReport report = Move(job, spec, run);
   run.ReportDecisions(report);
@@ -39,8 +49,6 @@ absl::Status Apply(const Job& job, const CompressSpec& spec, const CompressAnswe
   return run.MoveFailed(report);
 }
 
-}  // namespace
-
 absl::Status RunCompress(const JobContext& context, const Job& job, Answer& answer) {
   const auto& spec = std::get<CompressSpec>(job.spec);
   CompressRun run(context, *job.call.session, spec, answer);
@@ -48,7 +56,8 @@ absl::Status RunCompress(const JobContext& context, const Job& job, Answer& answ
   KVTRIAGE_RETURN_IF_ERROR(run.Plan());
   KVTRIAGE_RETURN_IF_ERROR(run.Triage());
   KVTRIAGE_RETURN_IF_ERROR(run.Prepare());
-  return Apply(job, spec, std::get<CompressAnswer>(answer.body), run);
+  OpenCompress(job, spec, run);
+  return ApplyCompress(job, spec, std::get<CompressAnswer>(answer.body), run);
 }
 
 }  // namespace kvtriage

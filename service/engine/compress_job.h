@@ -2,7 +2,10 @@
 #ifndef KVTRIAGE_SERVICE_ENGINE_COMPRESS_JOB_H_
 #define KVTRIAGE_SERVICE_ENGINE_COMPRESS_JOB_H_
 
+#include <memory>
+
 #include "absl/status/status.h"
+#include "service/engine/compress_run.h"
 #include "service/engine/job.h"
 #include "service/engine/job_context.h"
 
@@ -12,6 +15,16 @@ namespace kvtriage {
 // measure and move. Every error before the first move leaves the cache unharmed; MOVE_FAILED says
 // SEE_LEDGER (a copy that fails leaves the sources unharmed and its destination blocks undefined).
 absl::Status RunCompress(const JobContext& context, const Job& job, Answer& answer);
+
+// The first half of a rank's Compress: everything until its scores. `job`, `answer` and what
+// `context` points to outlive the part.
+absl::StatusOr<std::unique_ptr<GroupPart>> ScoreCompressPart(const JobContext& context,
+                                                             const Job& job, Answer& answer);
+
+// The end of a Compress whose run is prepared: the ledger's slot, the moves, the books.
+void OpenCompress(const Job& job, const CompressSpec& spec, const CompressRun& run);
+absl::Status ApplyCompress(const Job& job, const CompressSpec& spec, const CompressAnswer& answer,
+                           CompressRun& run);
 
 }  // namespace kvtriage
 

@@ -56,7 +56,7 @@ inline constexpr std::array<const char*, 8> kStageValues = {
 inline constexpr std::array<const char*, 4> kWorkValues = {
     "score", "select", "measure", "move",
 };
-inline constexpr std::array<const char*, 59> kReasonValues = {
+inline constexpr std::array<const char*, 60> kReasonValues = {
     "field_missing", "field_invalid", "enum_unspecified", "geometry_overflow", "geometry_invalid",
     "too_many", "view_overlap", "view_not_nested", "block_duplicate", "block_out_of_range",
     "table_too_short", "index_invalid", "index_out_of_range", "range_out_of_region",
@@ -68,7 +68,7 @@ inline constexpr std::array<const char*, 59> kReasonValues = {
     "api_revision", "queue_full", "session_busy", "quota_state", "deadline_unmeetable", "draining",
     "device_sick", "sequence_stale", "sequence_released", "block_shared", "destination_overlap",
     "destination_too_small", "ledger_slot_busy", "key_reused", "result_expired", "key_dead",
-    "layer_not_movable", "positions_unknown", "move_failed", "internal",
+    "layer_not_movable", "positions_unknown", "group_mismatch", "move_failed", "internal",
 };
 inline constexpr std::array<const char*, 5> kCauseValues = {
     "client", "lease", "peer_died", "drain", "protocol",
@@ -142,7 +142,7 @@ inline constexpr Metric kQueueJobs = {Type::kGauge, "kvtriage_queue_jobs",
 inline constexpr Metric kQueueLimitJobs = {Type::kGauge, "kvtriage_queue_limit_jobs",
     "Length at which new work is refused.", 1};
 inline constexpr Metric kRejectionsTotal = {Type::kCounter, "kvtriage_rejections_total",
-    "Requests refused, by named reason.", 59};
+    "Requests refused, by named reason.", 60};
 inline constexpr Metric kSessions = {Type::kGauge, "kvtriage_sessions",
     "Attached sessions.", 1};
 inline constexpr Metric kSessionsOpenedTotal = {Type::kCounter, "kvtriage_sessions_opened_total",

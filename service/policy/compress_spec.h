@@ -13,6 +13,7 @@
 #include "kvtriage/kernels/attention.h"
 #include "kvtriage/kernels/rotate.h"
 #include "service/policy/cache_spec.h"
+#include "service/policy/group_spec.h"
 #include "service/policy/policy.h"
 
 namespace kvtriage {
@@ -101,6 +102,7 @@ struct CompressSpec {
   ActSpec act;
   LengthRule lengths = LengthRule::kAny;
   MeasureSpec measure;
+  std::optional<GroupSpec> group;
 };
 
 }  // namespace kvtriage

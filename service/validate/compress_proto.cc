@@ -10,6 +10,7 @@
 #include "service/policy/budget_rules.h"
 #include "service/validate/act_proto.h"
 #include "service/validate/field_checks.h"
+#include "service/validate/group_proto.h"
 #include "service/validate/header_proto.h"
 #include "service/validate/inputs_proto.h"
 #include "service/validate/policy_proto.h"
@@ -147,6 +148,7 @@ absl::Status ParseCompressBody(const v1::CompressRequest& request, const Limits&
   KVTRIAGE_RETURN_IF_ERROR(CheckLengths(spec.policy.budget, renumbered, "act.renumber"));
   spec.measure = {request.measure().retained_mass(), request.measure().output_error(),
                   request.measure().oracle_recall()};
+  KVTRIAGE_RETURN_IF_ERROR(ParseGroup(request.has_group(), request.group(), spec.group));
   return ReadSequences(request, spec);
 }
 

@@ -52,7 +52,7 @@ TEST(ErrorStatus, EveryReasonHasItsCodeOnTheWire) {
        "fingerprint_mismatch", "region_read_only", "session_not_bound", "api_revision",
        "sequence_stale", "block_shared", "destination_too_small", "ledger_slot_busy",
        "result_expired", "layer_not_movable", "positions_unknown"},
-      {"session_ended", "sequence_released"},
+      {"session_ended", "sequence_released", "group_mismatch"},
       {"block_out_of_range", "index_out_of_range", "range_out_of_region"},
       {"unsupported", "rope_unsupported"},
       {"internal"},

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "kvtriage/cache_description.h"
 #include "kvtriage/error_details.h"
+#include "kvtriage/group.h"
 #include "kvtriage/policy.h"
 
 namespace kvtriage::client {
@@ -121,6 +122,7 @@ struct CompressRequest {
   std::optional<AngleMode> renumber;
   LengthRule lengths = LengthRule::kAny;
   Measure measure;
+  std::optional<Group> group;  // ranks that decide together
 };
 
 // ---- the answer -------------------------------------------------------------------------
