@@ -54,13 +54,12 @@ std::unique_ptr<Job> Engine::State::NextJob() {
       const MutexLock lock(&mu);
       job = TakeNext();  // null when it was taken out meanwhile
       if (job != nullptr) {
-        running.emplace();
-        running->bytes = job->bytes;
-        running->started = absl::Now();
-        if (job->ranks.empty()) running->callers = {{job->session_id(), job->sequence_ids}};
+        Running now{{}, job->bytes, absl::Now()};
+        if (job->ranks.empty()) now.callers = {{job->session_id(), job->sequence_ids}};
         for (const std::unique_ptr<Job>& rank : job->ranks) {
-          running->callers.push_back({rank->session_id(), rank->sequence_ids});
+          now.callers.push_back({rank->session_id(), rank->sequence_ids});
         }
+        running = std::move(now);
       }
     }
     TellQueue();
