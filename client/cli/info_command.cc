@@ -39,6 +39,7 @@ std::string Text(const ServerInfo& info, const std::string& endpoint) {
       {"epoch", EpochText(info)},
       {"api revisions", absl::StrCat(info.min_api_revision, " to ", info.max_api_revision)},
       {"takes new work", info.draining ? "no, it is draining" : "yes"},
+      {"groups of ranks", info.groups ? "yes" : "no"},
       {"default policy", info.default_policy.empty() ? "none" : info.default_policy},
       {"policies", absl::StrCat(info.policies.size(), " (kvtriage policies)")},
   };
@@ -60,6 +61,7 @@ std::string JsonText(const ServerInfo& info, const std::string& endpoint) {
                {"min_api_revision", info.min_api_revision},
                {"max_api_revision", info.max_api_revision},
                {"draining", info.draining},
+               {"groups", info.groups},
                {"default_policy", info.default_policy}};
   json["devices"] = Json::array();
   for (const client::ServerDevice& device : info.devices) {

@@ -1,6 +1,7 @@
 #include "client/cpp/compress_to_proto.h"
 
 #include "client/cpp/cache_to_proto.h"
+#include "client/cpp/group_to_proto.h"
 #include "client/cpp/int32_bytes.h"
 #include "client/cpp/policy_proto.h"
 #include "client/cpp/sequence_to_proto.h"
@@ -108,6 +109,7 @@ v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot
   out.mutable_measure()->set_output_error(request.measure.output_error);
   out.mutable_measure()->set_oracle_recall(request.measure.oracle_recall);
   out.set_keep_state(request.keep_state);
+  if (request.group.has_value()) *out.mutable_group() = ToProto(*request.group);
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include "client/cpp/cache_to_proto.h"
 #include "client/cpp/compress_from_proto.h"
+#include "client/cpp/group_to_proto.h"
 #include "client/cpp/int32_bytes.h"
 #include "client/cpp/local_error.h"
 #include "client/cpp/sequence_to_proto.h"
@@ -56,6 +57,7 @@ v1::SelectRecomputeRequest ToProto(const RecomputeRequest& request, const Memory
     *out.mutable_gather()->mutable_from() = ToProto(request.gather->from, ids);
     *out.mutable_gather()->mutable_to() = ToProto(request.gather->to, ids);
   }
+  if (request.group.has_value()) *out.mutable_group() = ToProto(*request.group);
   return out;
 }
 

@@ -1,5 +1,7 @@
 #include "client/cpp/server_info_proto.h"
 
+#include <algorithm>
+
 #include "client/cpp/policy_proto.h"
 
 namespace kvtriage::client {
@@ -31,6 +33,8 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& response) {
   out.min_api_revision = response.min_api_revision();
   out.max_api_revision = response.max_api_revision();
   out.draining = response.draining();
+  out.groups = std::find(response.features().begin(), response.features().end(),
+                         v1::FEATURE_GROUPS) != response.features().end();
   out.limits = FromProto(response.limits());
   out.default_policy = response.default_policy();
   for (const v1::Device& device : response.devices()) {

@@ -81,6 +81,7 @@ constexpr std::array kReasons = {
     ReasonRow{ErrorReason::kLayerNotMovable, "layer_not_movable", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kDraftPending, "draft_pending", Code::kFailedPrecondition},
     ReasonRow{ErrorReason::kPositionsUnknown, "positions_unknown", Code::kFailedPrecondition},
+    ReasonRow{ErrorReason::kGroupMismatch, "group_mismatch", Code::kAborted},
     ReasonRow{ErrorReason::kDeviceLost, "device_lost", Code::kUnavailable},
     ReasonRow{ErrorReason::kMoveFailed, "move_failed", Code::kDataLoss},
     ReasonRow{ErrorReason::kDeviceMemory, "device_memory", Code::kResourceExhausted},

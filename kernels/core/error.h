@@ -77,6 +77,7 @@ enum class ErrorReason : int32_t {
   kLayerNotMovable = 101,
   kDraftPending = 102,
   kPositionsUnknown = 103,
+  kGroupMismatch = 104,
   kDeviceLost = 110,
   kMoveFailed = 111,
   kDeviceMemory = 112,

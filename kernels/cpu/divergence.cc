@@ -28,6 +28,11 @@ struct RowPair {
   uint64_t fresh_row, cached_row;
 };
 
+// Of one row; `old` stays 0 where nobody asks for it.
+struct RowDivergence {
+  float difference = 0, old = 0;
+};
+
 inline float ScaleOf(const DivergenceRows& rows, uint32_t head, uint64_t row) {
   return IsF8(rows.view.layout.dtype) ? RowScale(rows.view, rows.sequence, head, row) : 1.0f;
 }
@@ -77,9 +82,8 @@ struct RowSums {
     }
   }
 
-  HWY_INLINE float Finish() const {
-    const float total = Join(difference);
-    return kRelative ? total / (Join(old) + 1e-6f) : total;
+  HWY_INLINE RowDivergence Finish() const {
+    return {Join(difference), kRelative ? Join(old) : 0.0f};
   }
 
  private:
@@ -127,7 +131,7 @@ HWY_INLINE void Fetch(const std::byte* from) {
 // The row ahead is fetched piece by piece beside the work on this one. Strided elements are not
 // fetched; they share their lines with the rows before.
 template <DType kFresh, DType kCached, bool kRelative>
-HWY_INLINE float DivergeRow(const RowPair& row) {
+HWY_INLINE RowDivergence DivergeRow(const RowPair& row) {
   const ViewLayout& fresh = row.fresh_layout;
   const ViewLayout& cached = row.cached_layout;
   const bool direct = fresh.contiguous_rows() && cached.contiguous_rows() && !IsF8(fresh.dtype) &&
@@ -157,13 +161,13 @@ HWY_INLINE float DivergeRow(const RowPair& row) {
 }
 
 template <DType kFresh, DType kCached>
-float DivergeOne(const RowPair& row, bool relative) {
+RowDivergence DivergeOne(const RowPair& row, bool relative) {
   return relative ? DivergeRow<kFresh, kCached, true>(row)
                   : DivergeRow<kFresh, kCached, false>(row);
 }
 
 template <DType kFresh>
-float DivergeFrom(const RowPair& row, bool relative) {
+RowDivergence DivergeFrom(const RowPair& row, bool relative) {
   switch (row.cached_layout.dtype) {
     case DType::kF16:
       return DivergeOne<kFresh, DType::kF16>(row, relative);
@@ -175,7 +179,7 @@ float DivergeFrom(const RowPair& row, bool relative) {
 }
 
 // One row, all heads.
-float DivergeAny(const RowPair& row, bool relative) {
+RowDivergence DivergeAny(const RowPair& row, bool relative) {
   switch (row.fresh_layout.dtype) {
     case DType::kF16:
       return DivergeFrom<DType::kF16>(row, relative);
@@ -201,7 +205,8 @@ namespace {
 constexpr size_t kChunkRows = 64;
 constexpr uint64_t kAheadBytes = 16384;
 
-void DivergeChunk(const DivergenceRequest& request, size_t begin, size_t end, float* divergence) {
+void DivergeChunk(const DivergenceRequest& request, size_t begin, size_t end,
+                  DivergenceResult& result) {
   const DivergenceRows& fresh = request.fresh;
   const DivergenceRows& cached = request.cached;
   const ViewLayout& layout = fresh.view.layout;
@@ -225,7 +230,11 @@ void DivergeChunk(const DivergenceRequest& request, size_t begin, size_t end, fl
                        cached,
                        row - fresh.first_row,
                        row - cached.first_row};
-    divergence[i] = HWY_DYNAMIC_DISPATCH(DivergeAny)(pair, relative);
+    const RowDivergence sums = HWY_DYNAMIC_DISPATCH(DivergeAny)(pair, relative);
+    const bool quotient = relative && !request.apart;
+    result.divergence[i] =
+        quotient ? RelativeDivergence(sums.difference, sums.old) : sums.difference;
+    if (!result.old.empty()) result.old[i] = sums.old;
   }
 }
 
@@ -234,9 +243,10 @@ void DivergeChunk(const DivergenceRequest& request, size_t begin, size_t end, fl
 void DivergeRows(const DivergenceRequest& request, ThreadTeam& team, DivergenceResult& result) {
   const size_t rows = request.rows.size();
   result.divergence.resize(rows);
+  result.old.resize(request.apart ? rows : 0);
   team.Run(CeilDiv(rows, kChunkRows), [&](size_t chunk, int) {
     const size_t begin = chunk * kChunkRows;
-    DivergeChunk(request, begin, std::min(begin + kChunkRows, rows), result.divergence.data());
+    DivergeChunk(request, begin, std::min(begin + kChunkRows, rows), result);
   });
 }
 

@@ -179,6 +179,16 @@ constexpr std::array kKeys = std::to_array<ConfigKey>({
        return Take(ParseBytes(text, 0, uint64_t{1} << 40), c.limits.max_score_bytes);
      },
      [](const Config& c) { return PrintBytes(c.limits.max_score_bytes); }},
+    {"state.groups", "1 to 1024", "64", "Groups that wait for the calls of their ranks.",
+     [](Text text, Config& c) {
+       return Take(ParseNumber(text, 1, kHardMaxGroups), c.limits.max_groups);
+     },
+     [](const Config& c) { return Number(c.limits.max_groups); }},
+    {"state.group_bytes", "0 or more bytes", "512MiB", "Memory for scores that wait for ranks.",
+     [](Text text, Config& c) {
+       return Take(ParseBytes(text, 0, uint64_t{1} << 40), c.limits.max_group_bytes);
+     },
+     [](const Config& c) { return PrintBytes(c.limits.max_group_bytes); }},
     {"results.ttl_ms", "100 to 3600000", "60000", "How long answers are kept for a repeated call.",
      [](Text text, Config& c) {
        return Take(ParseNumber(text, 100, kHourMs), c.limits.result_ttl_ms);

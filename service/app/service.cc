@@ -78,6 +78,8 @@ EngineLimits EngineLimitsOf(const Config& config) {
   limits.results_ttl_ms = config.limits.result_ttl_ms;
   limits.results_session_bytes = kMaxStoredBytesPerSession;
   limits.results_bytes = config.limits.max_stored_bytes;
+  limits.groups = config.limits.max_groups;
+  limits.group_bytes = config.limits.max_group_bytes;
   limits.remembered_keys = kMaxRememberedKeys;
   limits.max_response_bytes = kMaxResponseBytes;
   return limits;

@@ -62,6 +62,52 @@ absl::Status CompressRun::Triage() {
   return status;
 }
 
+absl::Status CompressRun::Score() {
+  scored_.resize(plan_.sequences.size());
+  results_.resize(plan_.sequences.size());
+  for (size_t i = 0; i < results_.size(); ++i) {
+    KVTRIAGE_RETURN_IF_ERROR(ScoreOne(i));
+    if (scored_[i].shared.empty()) continue;
+    // Shared lists are chosen by the sums alone.
+    for (ScoreResult& layer : scored_[i].scores) layer.scores = {};
+  }
+  return absl::OkStatus();
+}
+
+void CompressRun::Unpin() { plan_.pins = {}; }
+
+absl::Status CompressRun::Select() {
+  plan_ = {};
+  KVTRIAGE_RETURN_IF_ERROR(Plan());
+  absl::Status status;
+  for (size_t i = 0; i < results_.size() && status.ok(); ++i) {
+    status = context_.stop();
+    if (status.ok()) status = SelectOne(i);
+  }
+  TellTriage();
+  return status;
+}
+
+std::vector<std::span<float>> CompressRun::SharedScores() {
+  std::vector<std::span<float>> arrays;
+  for (ScoredSequence& sequence : scored_) {
+    arrays.insert(arrays.end(), sequence.shared.begin(), sequence.shared.end());
+  }
+  return arrays;
+}
+
+uint64_t CompressRun::ScoredBytes() const {
+  uint64_t floats = 0;
+  for (const ScoredSequence& sequence : scored_) {
+    for (const std::vector<float>& list : sequence.shared) floats += list.size();
+    for (const ScoreResult& layer : sequence.scores) {
+      floats += layer.scores.size() + layer.second_scores.size() + layer.mass.size();
+    }
+    for (const ProtectedRows& set : sequence.plan.protect.sets) floats += set.rows.size();
+  }
+  return floats * sizeof(float);
+}
+
 absl::Status CompressRun::ScoreOne(size_t sequence) {
   KVTRIAGE_RETURN_IF_ERROR(context_.stop());
   const absl::Status status =

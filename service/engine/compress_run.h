@@ -1,9 +1,11 @@
-// The steps of a Compress on the lane, one call each, in this order: Plan, Triage, Prepare, Move.
-// Who runs them adds the fences before and the books after.
+// The steps of a Compress on the lane, one call each, in this order: Plan, Triage (or, with others
+// to meet, Score and Select), Prepare, Move. Who runs them adds the fences before and the books
+// after.
 #ifndef KVTRIAGE_SERVICE_ENGINE_COMPRESS_RUN_H_
 #define KVTRIAGE_SERVICE_ENGINE_COMPRESS_RUN_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,6 +35,14 @@ class CompressRun {
   absl::Status Triage();
   // Instead of Triage: what another way of choosing has found.
   void TakeResults(std::vector<TriageResult> results);
+  // The halves of Triage over all sequences. Between them the run needs neither pins nor lane:
+  // Unpin lets go of them, and Select plans anew.
+  absl::Status Score();
+  void Unpin();
+  absl::Status Select();
+  // Between the halves: what lists that heads share are chosen by, and what all of it occupies.
+  std::vector<std::span<float>> SharedScores();
+  uint64_t ScoredBytes() const;
   // After the triage: the sequence changes in layers that this run does not see, so also a layer
   // that keeps all its rows is written where the others go.
   void CountAsChanged(size_t sequence);

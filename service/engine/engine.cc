@@ -16,10 +16,12 @@ Engine::Engine(const EngineLimits& limits, std::unique_ptr<Backend> backend,
                EngineObserver* observer)
     : state_(std::make_shared<State>(limits, observer)), backend_(std::move(backend)) {
   lane_ = std::make_unique<Lane>(*backend_, state_->limits, observer, *state_);
+  keeper_ = std::thread([state = state_] { state->KeepGroups(); });
 }
 
 Engine::~Engine() {
   state_->Stop();
+  keeper_.join();
   lane_.reset();
 }
 
@@ -132,9 +134,13 @@ void Engine::EndSession(const std::shared_ptr<Session>& session, std::function<v
   state_->EndSession(session, std::move(finished));
 }
 
-void Engine::StopAdmitting() {
+void Engine::StopAdmitting() { state_->Drain(); }
+
+void Engine::NoteCancelled() { state_->WakeKeeper(); }
+
+uint32_t Engine::waiting_ranks() const {
   const MutexLock lock(&state_->mu);
-  state_->draining = true;
+  return state_->groups.waiting();
 }
 
 uint32_t Engine::jobs_left() const {

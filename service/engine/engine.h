@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -147,6 +148,8 @@ struct EngineLimits {
   uint64_t results_bytes = 256u << 20;
   uint32_t remembered_keys = 4096;
   uint64_t max_response_bytes = 4u << 20;
+  uint32_t groups = 64;                        // that wait for ranks
+  uint64_t group_bytes = uint64_t{512} << 20;  // of scores that wait
 };
 
 class Engine {
@@ -162,6 +165,9 @@ class Engine {
   // SESSION_ENDED, DRAINING, DEVICE_SICK, SESSION_BUSY, QUEUE_FULL, DEADLINE_UNMEETABLE,
   // LEDGER_SLOT_BUSY, SEQUENCE_STALE, SEQUENCE_RELEASED, KEY_REUSED, KEY_DEAD, RESULT_EXPIRED,
   // MOVE_FAILED, or for running scores DRAFT_PENDING or QUOTA_STATE.
+  // A call with a group waits, off the lane, until all its ranks' calls are scored; then all of
+  // them decide and write, or none: GROUP_MISMATCH, or QUOTA_STATE where too many wait. It is over
+  // kGroupMargin before the earliest deadline (group_table.h).
   void Compress(Call call, CompressSpec spec);
   // service/engine/observe.h and rewind.h say what they do and refuse.
   void Observe(Call call, ObserveSpec spec);
@@ -186,6 +192,11 @@ class Engine {
   void DropLayers(const std::shared_ptr<LayerStream>& stream, const absl::Status& why);
 
   void Register(Call call, RegisterSpec spec);
+
+  // A call's `cancelled` was set: one that waits for other ranks ends its group.
+  void NoteCancelled();
+  // Calls that wait for other ranks.
+  uint32_t waiting_ranks() const;
 
   struct Released {
     uint32_t released = 0, already_gone = 0;
@@ -213,6 +224,7 @@ class Engine {
   std::shared_ptr<State> state_;  // shared with callbacks that outlive their call
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Lane> lane_;
+  std::thread keeper_;  // ends groups whose time is up
 };
 
 }  // namespace kvtriage

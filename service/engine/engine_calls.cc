@@ -26,6 +26,7 @@ void Engine::State::Submit(Call call, const RequestHeader& header, std::unique_p
       job->key = {call.session->id(), header.key};
       job->bytes += kJobBytes;
       absl::Status status = books == nullptr ? SessionEnded() : Admit(*job, *books, call.deadline);
+      if (status.ok()) status = JoinGroup(*job, *call.session, call.deadline, later);
       if (status.ok()) {
         store.Begin(job->key, job->kind, call.body);
         job->call = std::move(call);
@@ -104,8 +105,7 @@ void Engine::State::Release(const std::shared_ptr<Session>& session, std::vector
         return !job.closes_stream() && Touches(job.sequence_ids, ids);
       });
       dequeued = !taken.empty();
-      const bool runs =
-          running && running->session_id == session->id() && Touches(running->sequence_ids, ids);
+      const bool runs = running && running->Touches(session->id(), ids);
       for (const uint64_t id : ids) {
         const auto has = [id](const std::unique_ptr<Job>& job) {
           return Touches(job->sequence_ids, {id});
@@ -113,8 +113,10 @@ void Engine::State::Release(const std::shared_ptr<Session>& session, std::vector
         const auto streams = [id](const std::shared_ptr<LayerStream>& stream) {
           return Touches(stream->sequence_ids, {id});
         };
+        const auto waits = [id](const Job& job) { return Touches(job.sequence_ids, {id}); };
         const bool known = books.sequences->Forget(id);
-        const bool live = (runs && Touches(running->sequence_ids, {id})) ||
+        const bool live = (runs && running->Touches(session->id(), {id})) ||
+                          !groups.Waiting(session->id(), waits).empty() ||
                           std::any_of(taken.begin(), taken.end(), has) ||
                           std::any_of(books.streams.begin(), books.streams.end(), streams);
         ++(known || live ? released.released : released.already_gone);
@@ -122,6 +124,9 @@ void Engine::State::Release(const std::shared_ptr<Session>& session, std::vector
       const absl::Status released_now =
           Error(ErrorReason::kSequenceReleased, "sequences", "a sequence was released");
       Refuse(std::move(taken), released_now, /*dead=*/false, later);
+      EndWaiting(
+          session->id(), [&ids](const Job& job) { return Touches(job.sequence_ids, ids); },
+          released_now, /*dead=*/false, later);
       // A copy: a stream that ends leaves the books.
       for (const auto& stream : std::vector(books.streams)) {
         if (Touches(stream->sequence_ids, ids)) Break(stream, released_now, later);
@@ -144,8 +149,10 @@ void Engine::State::EndSession(const std::shared_ptr<Session>& session,
   {
     const MutexLock lock(&mu);
     const uint64_t id = session->id();
-    Refuse(queue.Take(id, [](const Job&) { return true; }), SessionEnded(), /*dead=*/false, later);
-    if (running && running->session_id == id) {
+    const auto all = [](const Job&) { return true; };
+    Refuse(queue.Take(id, all), SessionEnded(), /*dead=*/false, later);
+    EndWaiting(id, all, SessionEnded(), /*dead=*/false, later);
+    if (running && running->Of(id)) {
       sessions[id].finished = std::move(finished);
     } else {
       EndStreams(id, SessionEnded(), later);
@@ -166,6 +173,10 @@ void Engine::State::Stop() {
     draining = true;
     const absl::Status stopping = Error(ErrorReason::kDraining, "", "the service is stopping");
     Refuse(queue.TakeAll(), stopping, /*dead=*/false, later);
+    for (const GroupId& id : groups.All()) {
+      EndGroup(id, std::nullopt, absl::OkStatus(), /*dead=*/false, later);
+    }
+    groups_changed.NotifyAll();
     for (const auto& [id, books] : sessions) EndStreams(id, stopping, later);
     changed.NotifyAll();
   }

@@ -25,7 +25,20 @@ Engine::State::State(const EngineLimits& engine_limits, EngineObserver* engine_o
       observer(engine_observer),
       scores(std::make_shared<ScoreBudget>(engine_limits.score_bytes)),
       store(engine_limits),
-      admission(engine_limits, RandomSeed()) {}
+      admission(engine_limits, RandomSeed()),
+      groups(engine_limits) {}
+
+bool Engine::State::Running::Of(uint64_t session_id) const {
+  return std::any_of(callers.begin(), callers.end(), [session_id](const Caller& caller) {
+    return caller.session_id == session_id;
+  });
+}
+
+bool Engine::State::Running::Touches(uint64_t session_id, const std::vector<uint64_t>& ids) const {
+  return std::any_of(callers.begin(), callers.end(), [&](const Caller& caller) {
+    return caller.session_id == session_id && kvtriage::Touches(caller.sequence_ids, ids);
+  });
+}
 
 // ---- the lane -----------------------------------------------------------------------------------
 
@@ -42,7 +55,12 @@ std::unique_ptr<Job> Engine::State::NextJob() {
       const MutexLock lock(&mu);
       job = TakeNext();  // null when it was taken out meanwhile
       if (job != nullptr) {
-        running = Running{job->session_id(), job->sequence_ids, job->bytes, absl::Now()};
+        Running now{{}, job->bytes, absl::Now()};
+        if (job->ranks.empty()) now.callers = {{job->session_id(), job->sequence_ids}};
+        for (const std::unique_ptr<Job>& rank : job->ranks) {
+          now.callers.push_back({rank->session_id(), rank->sequence_ids});
+        }
+        running = std::move(now);
       }
     }
     TellQueue();
@@ -68,6 +86,7 @@ void Engine::State::Finish(std::unique_ptr<Job> job, CallResult result, absl::Du
     } else {
       answers.AnswerAll(store.Finish(job->key, absl::Now(), result), result);
       CloseBooks(*job);
+      LeaveGroup(*job, later);
     }
     Settle(job->session_id(), later);
   }
@@ -126,6 +145,10 @@ void Engine::State::Resolve(Call& call, const CallKey& key, CallKind kind, Callb
       queue.Take(key.session_id, is_it),
       Error(ErrorReason::kKeyDead, "header.idempotency_key", "taken out of the queue by a resolve"),
       /*dead=*/true, later);
+  EndWaiting(key.session_id, is_it,
+             Error(ErrorReason::kKeyDead, "header.idempotency_key",
+                   "taken from the other ranks by a resolve"),
+             /*dead=*/true, later);
   // A stream whose layer was taken out ends. A copy: it leaves the books.
   for (const auto& stream : std::vector(sessions[key.session_id].streams)) Advance(stream, later);
   CallResult result;
@@ -183,6 +206,7 @@ void Engine::State::Refuse(std::vector<std::unique_ptr<Job>> jobs, const absl::S
     later.Answer(std::move(job->call.done), result);
     later.AnswerAll(dead ? store.MarkDead(job->key) : store.Finish(job->key, absl::Now(), result),
                     result);
+    LeaveGroup(*job, later);
   }
   changed.NotifyAll();
 }
@@ -207,7 +231,7 @@ void Engine::State::CloseSession(uint64_t session_id, Callbacks& later) {
 }
 
 uint32_t Engine::State::JobsLeft() const {
-  uint32_t jobs = queue.size() + (running || answering ? 1 : 0);
+  uint32_t jobs = queue.size() + groups.waiting() + (running || answering ? 1 : 0);
   for (const auto& [id, books] : sessions) {
     for (const auto& stream : books.streams) jobs += stream->busy ? 0 : 1;
   }
@@ -215,16 +239,27 @@ uint32_t Engine::State::JobsLeft() const {
 }
 
 bool Engine::State::HasNext() const {
+  if (groups.HasReady()) return true;
   return queue.HasNext([this](const Job& job) ABSL_NO_THREAD_SAFETY_ANALYSIS { return Held(job); });
 }
 
 std::unique_ptr<Job> Engine::State::TakeNext() {
+  // A whole group first: its calls have had their turn, and hold their sessions' sequences.
+  if (groups.HasReady()) {
+    auto job = std::make_unique<Job>();
+    job->ranks = groups.TakeReady();
+    return job;
+  }
   return queue.Next([this](const Job& job) ABSL_NO_THREAD_SAFETY_ANALYSIS { return Held(job); });
 }
 
 bool Engine::State::Held(const Job& job) const {
   const auto books = sessions.find(job.session_id());
   if (books == sessions.end()) return false;
+  const auto same_sequence = [&job](const Job& other) {
+    return Touches(job.sequence_ids, other.sequence_ids);
+  };
+  if (!groups.Waiting(job.session_id(), same_sequence).empty()) return true;
   return std::any_of(books->second.streams.begin(), books->second.streams.end(),
                      [&job](const auto& stream) {
                        return stream->opened && stream != job.stream &&

@@ -17,6 +17,7 @@
 #include "service/engine/admission.h"
 #include "service/engine/callbacks.h"
 #include "service/engine/engine.h"
+#include "service/engine/group_table.h"
 #include "service/engine/idempotency.h"
 #include "service/engine/job_queue.h"
 #include "service/engine/lane.h"
@@ -33,6 +34,8 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   void Release(const std::shared_ptr<Session>& session, std::vector<uint64_t> ids,
                std::function<void(Released)> done);
   void EndSession(const std::shared_ptr<Session>& session, std::function<void()> finished);
+  // No new jobs; groups that still need a rank end.
+  void Drain();
   // No more jobs: the queued ones are refused, NextJob answers null.
   void Stop();
 
@@ -42,10 +45,18 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   void HalfClose(const std::shared_ptr<LayerStream>& stream);
   void Drop(const std::shared_ptr<LayerStream>& stream, const absl::Status& why);
 
+  // ---- groups of ranks (group_calls.cc) ----
+  // Ends groups whose time is up, until Stop: the loop of a thread of its own.
+  void KeepGroups();
+  void WakeKeeper();
+
   // ---- the lane ----
   std::unique_ptr<Job> NextJob() override;
   bool HasRepeats(const Job& job) override;
   void Finish(std::unique_ptr<Job> job, CallResult result, absl::Duration spent) override;
+  void Park(std::unique_ptr<Job> job, absl::Duration spent) override;
+  void FinishRanks(std::vector<std::unique_ptr<Job>> ranks, std::vector<CallResult> results,
+                   absl::Duration spent) override;
 
   // A release that waits for the running job.
   struct Waiting {
@@ -62,10 +73,16 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
     std::function<void()> finished;  // set once the session has ended
   };
   struct Running {
-    uint64_t session_id = 0;
-    std::vector<uint64_t> sequence_ids;
+    struct Caller {
+      uint64_t session_id = 0;
+      std::vector<uint64_t> sequence_ids;
+    };
+    std::vector<Caller> callers;  // one, or the ranks of a group
     uint64_t bytes = 0;
     absl::Time started;
+
+    bool Of(uint64_t session_id) const;
+    bool Touches(uint64_t session_id, const std::vector<uint64_t>& ids) const;
   };
 
   // Of a session that has not ended; else null.
@@ -114,6 +131,23 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   // All streams of a session, none of which has a step under way.
   void EndStreams(uint64_t session_id, const absl::Status& why, Callbacks& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // An admitted call joins its group. An error ends the group too.
+  absl::Status JoinGroup(const Job& job, const Session& session, absl::Time deadline,
+                         Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Ends a group: its calls get GROUP_MISMATCH, and `culprit`'s, if it waits, its `own` status.
+  void EndGroup(const GroupId& id, const std::optional<CallKey>& culprit, const absl::Status& own,
+                bool dead, Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // A call that is over without its group takes the group with it.
+  void LeaveGroup(const Job& job, Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Ends the waiting calls of a session that match, and so their groups.
+  void EndWaiting(uint64_t session_id, const std::function<bool(const Job&)>& matches,
+                  const absl::Status& status, bool dead, Callbacks& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Why a scored call may not wait, if so.
+  absl::Status CheckMayWait(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool EndDueGroups(Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
   void TellQueue() ABSL_LOCKS_EXCLUDED(mu);
   // After what may have changed the memory of running scores.
   void TellScores();
@@ -127,6 +161,8 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   IdempotencyStore store ABSL_GUARDED_BY(mu);
   Admission admission ABSL_GUARDED_BY(mu);
   JobQueue queue ABSL_GUARDED_BY(mu);
+  GroupTable groups ABSL_GUARDED_BY(mu);
+  CondVar groups_changed;  // a group's time may have come, or Stop
   std::unordered_map<uint64_t, Books> sessions ABSL_GUARDED_BY(mu);
   std::optional<Running> running ABSL_GUARDED_BY(mu);
   uint64_t next_job_id ABSL_GUARDED_BY(mu) = 1;

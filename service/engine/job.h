@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "service/engine/call_kind.h"
 #include "service/engine/engine.h"
+#include "service/engine/group_part.h"
 #include "service/engine/idempotency.h"
 #include "service/engine/sequence_table.h"
 #include "service/policy/blend_spec.h"
@@ -37,6 +38,12 @@ struct Job {
   uint32_t layer = 0;                    // kLayer: index into the cache
   std::shared_ptr<const Answer> stored;  // kLayer: the answer of a layer that is done already
   absl::Time admitted;
+  // A rank's call behind its first half: what it has answered so far, and what it has left to do,
+  // which points into this job.
+  std::shared_ptr<Answer> answer;
+  std::unique_ptr<GroupPart> part;
+  // Set alone: the calls of a group that is whole, in rank order.
+  std::vector<std::unique_ptr<Job>> ranks;
 
   uint64_t session_id() const { return key.session_id; }
   bool in_stream() const { return stream != nullptr && step != LayerStep::kOpen; }

@@ -8,6 +8,8 @@
 #include "kernels/core/status_macros.h"
 #include "service/engine/compress_job.h"
 #include "service/engine/fuse.h"
+#include "service/engine/group_run.h"
+#include "service/engine/group_table.h"
 #include "service/engine/job_context.h"
 #include "service/engine/layer_step.h"
 #include "service/engine/observe.h"
@@ -69,6 +71,12 @@ absl::Status RunJob(const JobContext& context, const Job& job, Answer& answer) {
   return absl::InternalError("not a job");
 }
 
+absl::StatusOr<std::unique_ptr<GroupPart>> ScorePart(const JobContext& context, const Job& job,
+                                                     Answer& answer) {
+  return job.kind == CallKind::kCompress ? ScoreCompressPart(context, job, answer)
+                                         : ScoreRecomputePart(context, job, answer);
+}
+
 }  // namespace
 
 Lane::Lane(Backend& backend, const EngineLimits& limits, EngineObserver* observer, LaneDesk& desk)
@@ -88,13 +96,37 @@ void Lane::Loop() {
     started_ns_.store(SteadyNs(), std::memory_order_relaxed);
     const Stopwatch watch;
     FaultPoint("lane.job_start");
+    if (!job->ranks.empty()) {
+      std::vector<CallResult> results = RunRanks(job->ranks);
+      started_ns_.store(0, std::memory_order_relaxed);
+      desk_.FinishRanks(std::move(job->ranks), std::move(results), absl::Seconds(watch.seconds()));
+      continue;
+    }
     CallResult result = Run(*job);
     started_ns_.store(0, std::memory_order_relaxed);
-    desk_.Finish(std::move(job), std::move(result), absl::Seconds(watch.seconds()));
+    const absl::Duration spent = absl::Seconds(watch.seconds());
+    if (job->part != nullptr) {
+      desk_.Park(std::move(job), spent);
+    } else {
+      desk_.Finish(std::move(job), std::move(result), spent);
+    }
   }
 }
 
-CallResult Lane::Run(const Job& job) {
+std::vector<CallResult> Lane::RunRanks(const std::vector<std::unique_ptr<Job>>& ranks) {
+  const std::vector<absl::Status> statuses =
+      RunGroup(ranks, [this](const Job& job) { return CheckWanted(job, desk_); });
+  std::vector<CallResult> results(ranks.size());
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    results[i].status = Detailed(statuses[i]);
+    if (!results[i].status.ok()) continue;
+    ranks[i]->answer->timing.total = Micros(absl::Now() - ranks[i]->admitted);
+    results[i].answer = ranks[i]->answer;
+  }
+  return results;
+}
+
+CallResult Lane::Run(Job& job) {
   const absl::Duration waited = absl::Now() - job.admitted;
   if (observer_ != nullptr && !job.closes_stream()) {
     observer_->OnStage(Stage::kQueue, absl::ToDoubleSeconds(waited));
@@ -108,6 +140,15 @@ CallResult Lane::Run(const Job& job) {
                            }};
   CallResult result;
   result.status = context.stop();
+  if (result.status.ok() && GroupOf(job) != nullptr) {
+    absl::StatusOr<std::unique_ptr<GroupPart>> part = ScorePart(context, job, *answer);
+    result.status = Detailed(part.status());
+    if (!part.ok()) return result;
+    answer->timing.queue = Micros(waited);
+    job.part = *std::move(part);
+    job.answer = std::move(answer);
+    return result;
+  }
   if (result.status.ok()) result.status = Detailed(RunJob(context, job, *answer));
   result.replayed = job.stored != nullptr;
   if (result.status.ok() && result.replayed) result.answer = job.stored;

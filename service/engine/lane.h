@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "kvtriage/kernels/backend.h"
 #include "service/engine/engine_observer.h"
@@ -23,6 +24,11 @@ class LaneDesk {
   // Whether a repeat of the job's call waits for its answer too.
   virtual bool HasRepeats(const Job& job) = 0;
   virtual void Finish(std::unique_ptr<Job> job, CallResult result, absl::Duration spent) = 0;
+  // A rank's call is scored: it waits for the others of its group, which comes back as one job.
+  virtual void Park(std::unique_ptr<Job> job, absl::Duration spent) = 0;
+  // One result per rank.
+  virtual void FinishRanks(std::vector<std::unique_ptr<Job>> ranks, std::vector<CallResult> results,
+                           absl::Duration spent) = 0;
 };
 
 class Lane {
@@ -36,7 +42,9 @@ class Lane {
 
  private:
   void Loop();
-  CallResult Run(const Job& job);
+  // A rank's call gets its part instead of an answer.
+  CallResult Run(Job& job);
+  std::vector<CallResult> RunRanks(const std::vector<std::unique_ptr<Job>>& ranks);
 
   Backend& backend_;
   const EngineLimits& limits_;

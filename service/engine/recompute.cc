@@ -36,32 +36,15 @@ absl::Status CheckMust(const SelectRecomputeSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status Diverge(const JobContext& context, SessionMemory& memory,
-                     const SelectRecomputeSpec& spec, std::span<const int32_t> rows,
-                     std::vector<float>& divergence) {
-  if (rows.empty()) return absl::OkStatus();
-  PinSet pins;
-  DivergenceRequest request;
-  KVTRIAGE_ASSIGN_OR_RETURN(request.fresh, ResolveRows(memory, spec.fresh, rows, "fresh", pins));
-  KVTRIAGE_ASSIGN_OR_RETURN(request.cached, ResolveRows(memory, spec.cached, rows, "cached", pins));
-  FaultPoint("plan.after_pins");
+absl::Status CheckSameShape(const DivergenceRequest& request) {
   const ViewLayout& fresh = request.fresh.view.layout;
   const ViewLayout& cached = request.cached.view.layout;
-  if (fresh.heads != cached.heads || fresh.row_elems != cached.row_elems) {
-    const bool heads = fresh.heads != cached.heads;
-    return Error(ErrorReason::kGeometryInvalid, "cached",
-                 heads ? "other number of heads than fresh" : "other head size than fresh")
-        .Got(heads ? cached.heads : cached.row_elems)
-        .Limit(heads ? fresh.heads : fresh.row_elems);
-  }
-  FaultPoint("plan.after_checks");
-  KVTRIAGE_RETURN_IF_ERROR(context.stop());
-  request.rows = rows;
-  request.metric = spec.metric;
-  DivergenceResult result;
-  KVTRIAGE_RETURN_IF_ERROR(context.backend.Diverge(request, result));
-  divergence = std::move(result.divergence);
-  return absl::OkStatus();
+  if (fresh.heads == cached.heads && fresh.row_elems == cached.row_elems) return absl::OkStatus();
+  const bool heads = fresh.heads != cached.heads;
+  return Error(ErrorReason::kGeometryInvalid, "cached",
+               heads ? "other number of heads than fresh" : "other head size than fresh")
+      .Got(heads ? cached.heads : cached.row_elems)
+      .Limit(heads ? fresh.heads : fresh.row_elems);
 }
 
 // Moves candidates whose divergence is not finite to the rows that must be recomputed: their data
@@ -122,17 +105,6 @@ void Fill(const SelectRecomputeSpec& spec, const RowClasses& classes, HkvdResult
   answer.divergence_share = hkvd.divergence_share;
 }
 
-absl::Status Gather(const JobContext& context, const Job& job, const std::vector<int32_t>& rows) {
-  const auto& spec = std::get<SelectRecomputeSpec>(job.spec);
-  PinSet pins;
-  std::vector<int32_t> from_row;
-  KVTRIAGE_ASSIGN_OR_RETURN(const RowCopy copy,
-                            PlanGather(job.call.session->memory(), spec, rows, from_row, pins));
-  KVTRIAGE_RETURN_IF_ERROR(context.stop());
-  RowCopyResult result;
-  return context.backend.CopyRows({&copy, 1}, result);
-}
-
 void Tell(EngineObserver* observer, const RecomputeAnswer& answer) {
   if (observer == nullptr) return;
   BlendDecision decision;
@@ -145,34 +117,89 @@ void Tell(EngineObserver* observer, const RecomputeAnswer& answer) {
 
 }  // namespace
 
-absl::Status RunRecompute(const JobContext& context, const Job& job, Answer& answer) {
-  const auto& spec = std::get<SelectRecomputeSpec>(job.spec);
-  KVTRIAGE_RETURN_IF_ERROR(CheckMust(spec));
-  RowClasses classes = ClassifyRows(spec);
-  std::vector<float> divergence;
+RecomputeRun::RecomputeRun(JobContext context, const Job& job, Answer& answer)
+    : context_(std::move(context)),
+      memory_(job.call.session->memory()),
+      spec_(std::get<SelectRecomputeSpec>(job.spec)),
+      answer_(answer) {}
+
+absl::Status RecomputeRun::Diverge() {
+  KVTRIAGE_RETURN_IF_ERROR(CheckMust(spec_));
+  classes_ = ClassifyRows(spec_);
+  if (classes_.candidates.empty()) return absl::OkStatus();
   const Stopwatch scoring;
-  KVTRIAGE_RETURN_IF_ERROR(
-      Diverge(context, job.call.session->memory(), spec, classes.candidates, divergence));
-  answer.timing.score = scoring.micros();
+  PinSet pins;
+  DivergenceRequest request;
+  KVTRIAGE_ASSIGN_OR_RETURN(request.fresh,
+                            ResolveRows(memory_, spec_.fresh, classes_.candidates, "fresh", pins));
+  KVTRIAGE_ASSIGN_OR_RETURN(
+      request.cached, ResolveRows(memory_, spec_.cached, classes_.candidates, "cached", pins));
+  FaultPoint("plan.after_pins");
+  KVTRIAGE_RETURN_IF_ERROR(CheckSameShape(request));
+  FaultPoint("plan.after_checks");
+  KVTRIAGE_RETURN_IF_ERROR(context_.stop());
+  request.rows = classes_.candidates;
+  request.metric = spec_.metric;
+  request.apart = spec_.group && spec_.metric == DivergenceMetric::kRelative;
+  KVTRIAGE_RETURN_IF_ERROR(context_.backend.Diverge(request, sums_));
+  heads_ = request.fresh.view.layout.heads;
+  answer_.timing.score = scoring.micros();
+  return absl::OkStatus();
+}
+
+std::vector<std::span<float>> RecomputeRun::Sums() {
+  if (sums_.divergence.empty()) return {};
+  if (sums_.old.empty()) return {sums_.divergence};
+  return {sums_.divergence, sums_.old};
+}
+
+uint64_t RecomputeRun::bytes() const {
+  return (sums_.divergence.size() + sums_.old.size() + classes_.candidates.size() +
+          classes_.must.size()) *
+         sizeof(float);
+}
+
+absl::Status RecomputeRun::Select() {
   const Stopwatch selecting;
-  RecomputeAnswer& body = answer.body.emplace<RecomputeAnswer>();
-  body.nonfinite_rows = ForceDamaged(classes, divergence);
-  HkvdResult hkvd = SelectHkvd(classes.candidates, divergence,
-                               {spec.ratio, spec.threshold, BaseOf(spec, classes)});
-  if (spec.metric == DivergenceMetric::kRelative) {
-    body.left_divergence = LargestLeft(classes, divergence, hkvd.rows);
+  std::vector<float>& divergence = sums_.divergence;
+  for (size_t i = 0; i < sums_.old.size(); ++i) {
+    divergence[i] = RelativeDivergence(divergence[i], sums_.old[i]);
   }
-  Fill(spec, classes, std::move(hkvd), body);
-  answer.timing.select = selecting.micros();
+  RecomputeAnswer& body = answer_.body.emplace<RecomputeAnswer>();
+  body.nonfinite_rows = ForceDamaged(classes_, divergence);
+  HkvdResult hkvd = SelectHkvd(classes_.candidates, divergence,
+                               {spec_.ratio, spec_.threshold, BaseOf(spec_, classes_)});
+  if (spec_.metric == DivergenceMetric::kRelative) {
+    body.left_divergence = LargestLeft(classes_, divergence, hkvd.rows);
+  }
+  Fill(spec_, classes_, std::move(hkvd), body);
+  answer_.timing.select = selecting.micros();
   const uint64_t bytes = ResponseBound(body);
-  if (bytes > context.limits.max_response_bytes) {
+  if (bytes > context_.limits.max_response_bytes) {
     return Error(ErrorReason::kResultTooLarge, "", "the answer would be too large, in bytes")
         .Got(bytes)
-        .Limit(context.limits.max_response_bytes);
+        .Limit(context_.limits.max_response_bytes);
   }
-  if (spec.gather && !body.rows.empty()) KVTRIAGE_RETURN_IF_ERROR(Gather(context, job, body.rows));
-  Tell(context.observer, body);
+  if (!spec_.gather || body.rows.empty()) return absl::OkStatus();
+  KVTRIAGE_ASSIGN_OR_RETURN(gather_,
+                            PlanGather(memory_, spec_, body.rows, gathered_rows_, gather_pins_));
+  return context_.stop();
+}
+
+absl::Status RecomputeRun::Apply() {
+  if (gather_) {
+    RowCopyResult result;
+    KVTRIAGE_RETURN_IF_ERROR(context_.backend.CopyRows({&*gather_, 1}, result));
+  }
+  Tell(context_.observer, std::get<RecomputeAnswer>(answer_.body));
   return absl::OkStatus();
+}
+
+absl::Status RunRecompute(const JobContext& context, const Job& job, Answer& answer) {
+  RecomputeRun run(context, job, answer);
+  KVTRIAGE_RETURN_IF_ERROR(run.Diverge());
+  KVTRIAGE_RETURN_IF_ERROR(run.Select());
+  return run.Apply();
 }
 
 }  // namespace kvtriage

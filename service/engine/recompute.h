@@ -2,9 +2,17 @@
 #ifndef KVTRIAGE_SERVICE_ENGINE_RECOMPUTE_H_
 #define KVTRIAGE_SERVICE_ENGINE_RECOMPUTE_H_
 
-#include "absl/status/status.h"
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kvtriage/kernels/divergence.h"
+#include "kvtriage/kernels/fuse.h"
 #include "service/engine/job.h"
 #include "service/engine/job_context.h"
+#include "service/engine/pin_set.h"
 
 namespace kvtriage {
 
@@ -26,6 +34,37 @@ std::vector<int32_t> KeyLimits(const SelectRecomputeSpec& spec, const std::vecto
 // BLOCK_OUT_OF_RANGE, UNSUPPORTED (opaque rows), INDEX_INVALID (a `must` row inside the prefix),
 // RESULT_TOO_LARGE, and those of PlanGather. Nothing is written but the gathered rows, last.
 absl::Status RunRecompute(const JobContext& context, const Job& job, Answer& answer);
+
+// Its steps, in this order. Between Diverge and Select nothing is pinned. `job`, `answer` and what
+// `context` points to outlive the run.
+class RecomputeRun {
+ public:
+  RecomputeRun(JobContext context, const Job& job, Answer& answer);
+
+  absl::Status Diverge();
+  // Of the candidates: what ranks add. With the relative metric of a group its two sums.
+  std::vector<std::span<float>> Sums();
+  uint32_t heads() const { return heads_; }  // that were summed; 0 without candidates
+  uint64_t bytes() const;
+  absl::Status Select();  // and checks the gather
+  absl::Status Apply();   // gathers
+
+ private:
+  const JobContext context_;
+  SessionMemory& memory_;
+  const SelectRecomputeSpec& spec_;
+  Answer& answer_;
+  RowClasses classes_;
+  DivergenceResult sums_;
+  uint32_t heads_ = 0;
+  std::optional<RowCopy> gather_;
+  std::vector<int32_t> gathered_rows_;
+  PinSet gather_pins_;
+};
+
+// The first half of a rank's SelectRecompute: everything until its divergences.
+absl::StatusOr<std::unique_ptr<GroupPart>> ScoreRecomputePart(const JobContext& context,
+                                                              const Job& job, Answer& answer);
 
 }  // namespace kvtriage
 

@@ -57,7 +57,7 @@ inline constexpr std::array<const char*, 8> kStageValues = {
 inline constexpr std::array<const char*, 4> kWorkValues = {
     "score", "select", "measure", "move",
 };
-inline constexpr std::array<const char*, 62> kReasonValues = {
+inline constexpr std::array<const char*, 65> kReasonValues = {
     "field_missing", "field_invalid", "enum_unspecified", "geometry_overflow", "geometry_invalid",
     "too_many", "view_overlap", "view_not_nested", "block_duplicate", "block_out_of_range",
     "table_too_short", "index_invalid", "index_out_of_range", "range_out_of_region",
@@ -70,7 +70,8 @@ inline constexpr std::array<const char*, 62> kReasonValues = {
     "device_sick", "sequence_unknown", "sequence_stale", "sequence_released", "block_shared",
     "destination_overlap", "destination_too_small", "ledger_slot_busy", "key_reused",
     "result_expired", "key_dead", "rewind_too_far", "layer_not_movable", "draft_pending",
-    "positions_unknown", "move_failed", "internal",
+    "positions_unknown", "group_mismatch", "device_lost", "move_failed", "device_memory",
+    "internal",
 };
 inline constexpr std::array<const char*, 5> kCauseValues = {
     "client", "lease", "peer_died", "drain", "protocol",
@@ -150,7 +151,7 @@ inline constexpr Metric kQueueJobs = {Type::kGauge, "kvtriage_queue_jobs",
 inline constexpr Metric kQueueLimitJobs = {Type::kGauge, "kvtriage_queue_limit_jobs",
     "Length at which new work is refused.", 1};
 inline constexpr Metric kRejectionsTotal = {Type::kCounter, "kvtriage_rejections_total",
-    "Requests refused, by named reason.", 62};
+    "Requests refused, by named reason.", 65};
 inline constexpr Metric kSessions = {Type::kGauge, "kvtriage_sessions",
     "Attached sessions.", 1};
 inline constexpr Metric kSessionsOpenedTotal = {Type::kCounter, "kvtriage_sessions_opened_total",

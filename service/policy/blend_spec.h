@@ -49,6 +49,7 @@ struct SelectRecomputeSpec {
   std::optional<uint64_t> first_position;  // or
   std::vector<int32_t> positions;          // one per row, never decreasing
   std::optional<QueryGatherSpec> gather;
+  std::optional<GroupSpec> group;
 };
 
 struct RerotateSpec {

@@ -13,6 +13,7 @@
 #include "kvtriage/kernels/attention.h"
 #include "kvtriage/kernels/rotate.h"
 #include "service/policy/cache_spec.h"
+#include "service/policy/group_spec.h"
 #include "service/policy/policy.h"
 
 namespace kvtriage {
@@ -102,6 +103,7 @@ struct CompressSpec {
   LengthRule lengths = LengthRule::kAny;
   MeasureSpec measure;
   bool keep_state = false;  // the scores are where Observe goes on: window all, a sum of rows
+  std::optional<GroupSpec> group;
 };
 
 }  // namespace kvtriage

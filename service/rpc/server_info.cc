@@ -48,6 +48,7 @@ void FillWelcome(const RpcCore& core, const Session& session, uint32_t api_revis
   welcome.set_ledger_slots(core.limits.max_in_flight);
   *welcome.mutable_limits() = LimitsMessage(core.limits);
   *welcome.add_devices() = DeviceMessage(core.sick);
+  welcome.add_features(v1::FEATURE_GROUPS);
 }
 
 void FillServerInfo(const RpcCore& core, v1::GetServerInfoResponse& response) {
@@ -56,6 +57,7 @@ void FillServerInfo(const RpcCore& core, v1::GetServerInfoResponse& response) {
   response.set_min_api_revision(kApiRevision);
   response.set_max_api_revision(kApiRevision);
   *response.add_devices() = DeviceMessage(core.sick);
+  response.add_features(v1::FEATURE_GROUPS);
   *response.mutable_limits() = LimitsMessage(core.limits);
   for (v1::Policy& policy : KnownPolicies(core.policy)) {
     *response.add_policies() = std::move(policy);

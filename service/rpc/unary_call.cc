@@ -13,13 +13,17 @@ namespace kvtriage {
 
 class UnaryCall::Reactor final : public grpc::ServerUnaryReactor {
  public:
-  explicit Reactor(std::shared_ptr<std::atomic<bool>> cancelled)
-      : cancelled_(std::move(cancelled)) {}
+  Reactor(Engine& engine, std::shared_ptr<std::atomic<bool>> cancelled)
+      : engine_(engine), cancelled_(std::move(cancelled)) {}
 
-  void OnCancel() override { cancelled_->store(true, std::memory_order_release); }
+  void OnCancel() override {
+    cancelled_->store(true, std::memory_order_release);
+    engine_.NoteCancelled();
+  }
   void OnDone() override { delete this; }
 
  private:
+  Engine& engine_;
   const std::shared_ptr<std::atomic<bool>> cancelled_;
 };
 
@@ -65,7 +69,7 @@ std::shared_ptr<UnaryCall> UnaryCall::Begin(RpcCore& core, grpc::CallbackServerC
 
 UnaryCall::UnaryCall(RpcCore& core, grpc::CallbackServerContext* context, RpcMethod method)
     : core_(core), context_(context), cancelled_(std::make_shared<std::atomic<bool>>(false)) {
-  reactor_ = new Reactor(cancelled_);
+  reactor_ = new Reactor(core.engine, cancelled_);
   report_.method = method;
   report_.begin = absl::Now();
   report_.trace_id = TraceIdOf(OnlyMetadata(*context, "traceparent").value_or(""));

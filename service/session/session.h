@@ -48,6 +48,8 @@ class Session {
 
   bool bound() const { return bound_.load(std::memory_order_acquire); }
   bool ended() const { return ended_.load(std::memory_order_acquire); }
+  // User id of the process that bound it; nobody's before.
+  uint32_t uid() const { return bound() ? peer_.uid : UINT32_MAX; }
   // Null until bound. Stays valid as long as the session object.
   Ledger* ledger() const { return bound() ? ledger_.get() : nullptr; }
 
@@ -60,8 +62,9 @@ class Session {
   std::unique_ptr<Ledger> ledger_;  // written once, before bound_
   std::atomic<bool> bound_{false}, ended_{false};
 
+  PeerProcess peer_;  // who bound it; written once, before bound_
+
   // Under the table's lock.
-  PeerProcess peer_;  // who bound it
   uint64_t process_number_ = 0;
   UniqueFd pidfd_;
   std::function<void(const SessionNotice&)> notify_;

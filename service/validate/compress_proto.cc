@@ -8,6 +8,7 @@
 #include "service/policy/budget_rules.h"
 #include "service/validate/act_proto.h"
 #include "service/validate/field_checks.h"
+#include "service/validate/group_proto.h"
 #include "service/validate/header_proto.h"
 #include "service/validate/inputs_proto.h"
 #include "service/validate/output_proto.h"
@@ -137,6 +138,11 @@ absl::Status ParseCompressBody(const v1::CompressRequest& request, const Limits&
   KVTRIAGE_RETURN_IF_ERROR(ReadKeepState(request, spec));
   spec.measure = {request.measure().retained_mass(), request.measure().output_error(),
                   request.measure().oracle_recall()};
+  KVTRIAGE_RETURN_IF_ERROR(ParseGroup(request.has_group(), request.group(), spec.group));
+  if (spec.group && spec.keep_state) {
+    return Error(ErrorReason::kUnsupported, "keep_state",
+                 "an Observe cannot join the ranks that would go on from these scores");
+  }
   return ReadSequences(request, spec);
 }
 

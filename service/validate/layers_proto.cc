@@ -12,6 +12,10 @@ absl::StatusOr<CompressSpec> ParseLayersOpen(const v1::CompressLayersRequest& re
   if (!request.has_open()) return Missing("open");
   const v1::CompressRequest& open = request.open();
   if (open.has_header()) return Invalid("open.header", "every layer has a header of its own");
+  if (open.has_group()) {
+    return absl::Status(Error(ErrorReason::kUnsupported, "open.group",
+                              "ranks meet once in a call: not layer by layer"));
+  }
   CompressSpec spec;
   const absl::Status status = ParseCompressBody(open, limits, defaults, spec);
   if (!status.ok()) return UnderField(status, "open");

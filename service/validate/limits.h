@@ -23,6 +23,7 @@ inline constexpr uint32_t kMaxDraftRows = 64;  // of one sequence
 inline constexpr uint64_t kMaxPosition = (uint64_t{1} << 31) - 1;
 inline constexpr uint32_t kMaxPositionPlanes = 3;  // M-RoPE
 inline constexpr uint32_t kMaxPoolKernel = 255;
+inline constexpr uint32_t kMaxRanks = 64;  // of one group
 inline constexpr uint32_t kMaxDefinedPolicies = 64;
 inline constexpr uint32_t kMaxHiddenSize = 65'536;
 inline constexpr uint32_t kMaxLag = 65'536;
@@ -86,6 +87,7 @@ inline constexpr uint32_t kHardMaxCaches = 64;
 inline constexpr uint32_t kHardMaxInFlight = 8;
 inline constexpr uint32_t kHardMaxLedgerBytes = 16u << 20;
 inline constexpr uint32_t kHardMaxTrackedSequences = 65'536;
+inline constexpr uint32_t kHardMaxGroups = 1024;
 
 struct Limits {
   uint32_t max_request_bytes = 256u << 10;
@@ -102,6 +104,8 @@ struct Limits {
   uint64_t max_score_bytes = uint64_t{512} << 20;  // running scores of all sessions
   uint32_t result_ttl_ms = 60'000;
   uint64_t max_stored_bytes = uint64_t{256} << 20;  // of all sessions
+  uint32_t max_groups = 64;                         // that wait for ranks
+  uint64_t max_group_bytes = uint64_t{512} << 20;   // of scores that wait
 };
 
 }  // namespace kvtriage

@@ -7,6 +7,7 @@
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "service/validate/field_checks.h"
+#include "service/validate/group_proto.h"
 #include "service/validate/header_proto.h"
 #include "service/validate/limits.h"
 #include "service/validate/row_source_proto.h"
@@ -200,6 +201,7 @@ absl::StatusOr<SelectRecomputeSpec> ParseSelectRecompute(
   KVTRIAGE_RETURN_IF_ERROR(CheckMetricSource(request.metric(), spec.cached, "cached"));
   KVTRIAGE_RETURN_IF_ERROR(CheckSameShape(spec));
   KVTRIAGE_RETURN_IF_ERROR(ReadGather(request, spec));
+  KVTRIAGE_RETURN_IF_ERROR(ParseGroup(request.has_group(), request.group(), spec.group));
   return spec;
 }
 

@@ -3,6 +3,7 @@
 #include "client/cpp/compress_to_proto.h"
 #include "client/cpp/int32_bytes.h"
 #include "client/cpp/policy_proto.h"
+#include "client/cpp/recompute_proto.h"
 #include "gtest/gtest.h"
 
 namespace kvtriage::client {
@@ -66,6 +67,22 @@ TEST(CompressProto, SendsWhatTheModelDoesToLogits) {
   EXPECT_EQ(sent.sink_logits().offset(), 64u);
   EXPECT_EQ(sent.alibi_slopes().heads(), 8u);
   EXPECT_EQ(sent.alibi_slopes().dtype(), v1::DTYPE_BF16);
+}
+
+TEST(CompressProto, SendsTheGroupOfRanks) {
+  CompressRequest request = Request();
+  EXPECT_FALSE(ToProto(request, 0, MemoryIds()).has_group());
+  request.group = Group{{1, 2, 3}, 1, 4, 8, 32};
+  const v1::Group sent = ToProto(request, 0, MemoryIds()).group();
+  EXPECT_EQ(sent.group_key(), std::string("\1\2\3", 3) + std::string(13, '\0'));
+  EXPECT_EQ(sent.rank(), 1u);
+  EXPECT_EQ(sent.size(), 4u);
+  EXPECT_EQ(sent.first_kv_head(), 8u);
+  EXPECT_EQ(sent.total_kv_heads(), 32u);
+  RecomputeRequest blend;
+  EXPECT_FALSE(ToProto(blend, MemoryIds()).has_group());
+  blend.group = request.group;
+  EXPECT_EQ(ToProto(blend, MemoryIds()).group().total_kv_heads(), 32u);
 }
 
 TEST(CompressProto, APolicyByNameAloneSendsNoParts) {

@@ -2,6 +2,7 @@
 #include "kvtriage/cache_description.h"
 #include "kvtriage/compress.h"
 #include "kvtriage/error_details.h"
+#include "kvtriage/group.h"
 #include "kvtriage/host_memory.h"
 #include "kvtriage/observe.h"
 #include "kvtriage/policy.h"

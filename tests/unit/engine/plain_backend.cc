@@ -192,7 +192,8 @@ absl::Status PlainBackend::Diverge(const DivergenceRequest& request, DivergenceR
         old += then * then;
       }
     }
-    const bool relative = request.metric == DivergenceMetric::kRelative;
+    const bool relative = request.metric == DivergenceMetric::kRelative && !request.apart;
+    if (request.apart) result.old.push_back(old);
     result.divergence.push_back(relative ? diff / (old + 1e-6f) : diff);
   }
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "kvtriage/cache_description.h"
 #include "kvtriage/error_details.h"
+#include "kvtriage/group.h"
 #include "kvtriage/policy.h"
 
 namespace kvtriage::client {
@@ -123,6 +124,7 @@ struct CompressRequest {
   Measure measure;
   // Observe goes on from these scores: a policy with window `all` over all layers.
   bool keep_state = false;
+  std::optional<Group> group;  // ranks that decide together
 };
 
 // ---- the answer -------------------------------------------------------------------------

@@ -60,6 +60,7 @@ struct RecomputeRequest {
   std::optional<PreviousHkvd> previous;
   Positions positions = uint64_t{0};  // of all rows, never decreasing
   std::optional<QueryGather> gather;
+  std::optional<Group> group;  // ranks that decide together
 };
 
 struct RecomputeResult {

@@ -32,6 +32,7 @@ struct ServerInfo {
   std::string version;
   uint32_t min_api_revision = 0, max_api_revision = 0;
   bool draining = false;
+  bool groups = false;  // ranks may decide together (group.h)
   std::vector<ServerDevice> devices;
   ServerLimits limits;
   std::vector<Policy> policies;  // every known name, expanded, without amounts

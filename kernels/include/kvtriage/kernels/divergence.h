@@ -29,11 +29,16 @@ struct DivergenceRequest {
   DivergenceRows fresh, cached;   // same heads and row_elems; dtypes may differ
   std::span<const int32_t> rows;  // absolute candidate rows, ascending; no other row is read
   DivergenceMetric metric = DivergenceMetric::kL2;
+  bool apart = false;  // kRelative: both sums are wanted, not their quotient
 };
+
+// The quotient of the two sums of a row, or of their totals over ranks.
+inline float RelativeDivergence(float difference, float old) { return difference / (old + 1e-6f); }
 
 // float32 sums in a fixed order per row; not finite when the row's data is not.
 struct DivergenceResult {
-  std::vector<float> divergence;  // one per requested row
+  std::vector<float> divergence;  // one per requested row; `apart`: sum (new - old)^2
+  std::vector<float> old;         // `apart`: sum old^2; else empty
 };
 
 // What to take: a share of the candidates, or all above a threshold. Exactly one is set.
