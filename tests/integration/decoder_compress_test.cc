@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <ostream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "client/cpp/example/decoder/evictor.h"
 #include "gtest/gtest.h"
+#include "tests/integration/decoder_worker.h"
 #include "tests/support/plain_decoder.h"
 #include "tests/support/service_process.h"
 #include "tests/support/small_model.h"
@@ -21,7 +21,6 @@ namespace {
 constexpr char kServiceProgram[] = KVTRIAGE_BIN_DIR "/kvtriaged";
 constexpr uint32_t kPrompt = 400, kSteps = 24, kCapacity = kPrompt + kSteps;
 constexpr uint32_t kKept = kPrompt / 5;
-constexpr double kLogitError = 5e-4;  // float32 against float64 on logits of about 5
 
 const Weights& Model() {
   static const Weights weights = RandomWeights(SmallConfig(), 20);
@@ -66,44 +65,21 @@ const Reference& Float64() {
 }
 
 // A decoder of its own with the prompt computed.
-struct Worker {
-  std::unique_ptr<client::Session> session;
-  absl::StatusOr<Decoder> decoder = absl::UnknownError("");
-  std::vector<float> logits;
-  std::ostringstream log;
-
-  void Prefill(const ServiceProcess* service, InputsWanted wanted = {}) {
-    decoder = Decoder::Create(Model(), kCapacity, wanted);
-    ASSERT_TRUE(decoder.ok()) << decoder.status();
-    if (service != nullptr) {
-      client::ConnectOptions options;
-      options.endpoint = service->endpoint();
-      auto connected = client::Session::Connect(options);
-      ASSERT_TRUE(connected.ok()) << connected.status();
-      session = *std::move(connected);
-      const absl::Status lent = decoder->Lend(*session);
-      ASSERT_TRUE(lent.ok()) << lent;
-    }
-    logits = decoder->Run(Prompt()).value();
+struct Worker : DecoderWorker {
+  explicit Worker(const ServiceProcess* service, InputsWanted wanted = {})
+      : DecoderWorker(Model(), kCapacity, wanted) {
+    if (service != nullptr) LendTo(*service);
+    Run(Prompt());
+  }
+  Eviction Compress(const client::Policy& policy) {
+    return Evictor(session(), decoder(), log()).Compress(policy);
   }
   Eviction Compress(const std::string& policy, double kept) {
-    return Evictor(*session, *decoder, log).Compress(client::NamedPolicy(policy, kept));
-  }
-  std::vector<int32_t> Generate() {
-    std::vector<int32_t> tokens;
-    for (uint32_t step = 0; step < kSteps; ++step) {
-      tokens.push_back(Greedy(logits));
-      logits = decoder->Run(std::span(tokens).last(1)).value();
-    }
-    return tokens;
+    return Compress(client::NamedPolicy(policy, kept));
   }
 };
 
-std::vector<int32_t> Uncompressed() {
-  Worker worker;
-  worker.Prefill(nullptr);
-  return worker.Generate();
-}
+std::vector<int32_t> Uncompressed() { return Worker(nullptr).Generate(kSteps); }
 
 class DecoderCompress : public testing::Test {
  protected:
@@ -112,13 +88,12 @@ class DecoderCompress : public testing::Test {
 };
 
 TEST_F(DecoderCompress, AFullBudgetChangesNothing) {
-  Worker worker;
-  worker.Prefill(&service_);
+  Worker worker(&service_);
   const Eviction eviction = worker.Compress("snapkv", 1);
   ASSERT_EQ(eviction.outcome, client::Outcome::kApplied) << eviction.status;
   EXPECT_TRUE(eviction.result->sequences[0].noop);
-  EXPECT_EQ(worker.Generate(), Uncompressed());
-  EXPECT_EQ(worker.log.str(), "");
+  EXPECT_EQ(worker.Generate(kSteps), Uncompressed());
+  EXPECT_EQ(worker.log().str(), "");
 }
 
 // ---- a fifth of the rows ----------------------------------------------------------------------
@@ -129,81 +104,54 @@ class DecoderPolicy : public testing::TestWithParam<const char*> {
   ServiceProcess service_{kServiceProgram};
 };
 
-// Masks what the eviction left out, and checks the decoder's counts.
-void Mask(PlainDecoder& masked, const Eviction& eviction, const Decoder& decoder) {
-  const client::KeptSets& kept = eviction.result->sequences[0].kept_sets;
-  for (uint32_t l = 0; l < Model().config.layers; ++l) {
-    for (uint32_t h = 0; h < Model().config.kv_heads; ++h) {
-      masked.Keep(l, h, kept.At(l, h));
-      EXPECT_EQ(decoder.kv().rows(l, h), kept.At(l, h).size());
-    }
-  }
-}
-
-void ExpectSameSteps(Worker& worker, PlainDecoder& masked, uint32_t steps) {
-  for (uint32_t step = 0; step < steps; ++step) {
-    const int32_t token = Greedy(worker.logits);
-    const Doubles want = masked.Step(token);
-    worker.logits = worker.decoder->Run({{token}}).value();
-    for (size_t i = 0; i < want.size(); ++i) {
-      ASSERT_NEAR(worker.logits[i], want[i], kLogitError) << "step " << step << " logit " << i;
-    }
-    ASSERT_EQ(Greedy(worker.logits), std::max_element(want.begin(), want.end()) - want.begin())
-        << "step " << step;
-  }
-}
-
 TEST_P(DecoderPolicy, DecodesWhatTheMaskedModelDecodes) {
   const std::string policy = GetParam();
-  Worker worker;
-  worker.Prefill(&service_, WantedBy(policy));
+  Worker worker(&service_, WantedBy(policy));
   const Eviction eviction = worker.Compress(policy, 0.2);
   ASSERT_EQ(eviction.outcome, client::Outcome::kApplied) << eviction.status;
   PlainDecoder masked = Float64().model;
-  Mask(masked, eviction, *worker.decoder);
+  worker.Mask(masked, eviction.result->sequences[0].kept_sets);
 
   const ModelConfig& config = Model().config;
   size_t rows = 0;
   for (uint32_t l = 0; l < config.layers; ++l) {
-    for (uint32_t h = 0; h < config.kv_heads; ++h) rows += worker.decoder->kv().rows(l, h);
+    for (uint32_t h = 0; h < config.kv_heads; ++h) rows += worker.decoder().kv().rows(l, h);
   }
   EXPECT_EQ(rows, size_t{kKept} * config.layers * config.kv_heads);
   const bool unequal = policy.starts_with("adakv") || policy == "pyramidkv";
-  EXPECT_EQ(worker.decoder->kv().even(), !unequal);
+  EXPECT_EQ(worker.decoder().kv().even(), !unequal);
 
-  ExpectSameSteps(worker, masked, kSteps);
-  EXPECT_EQ(worker.log.str(), "");
+  worker.ExpectSameSteps(masked, kSteps);
+  EXPECT_EQ(worker.log().str(), "");
 }
 
 TEST_F(DecoderCompress, EvictsAgainAfterSomeSteps) {
-  Worker worker;
-  worker.Prefill(&service_);
+  Worker worker(&service_);
   PlainDecoder masked = Float64().model;
   Eviction eviction = worker.Compress("snapkv", 0.2);
   ASSERT_EQ(eviction.outcome, client::Outcome::kApplied) << eviction.status;
-  Mask(masked, eviction, *worker.decoder);
+  worker.Mask(masked, eviction.result->sequences[0].kept_sets);
   for (const uint32_t rows : {60u, 40u}) {
-    ExpectSameSteps(worker, masked, kSteps / 3);
+    worker.ExpectSameSteps(masked, kSteps / 3);
     // The window are the queries that there have been since: eight.
     client::Policy policy = client::NamedPolicyTokens("snapkv", rows);
     policy.parts.protect = client::Protect{.recent = 16};
-    eviction = Evictor(*worker.session, *worker.decoder, worker.log).Compress(policy);
+    eviction = worker.Compress(policy);
     ASSERT_EQ(eviction.outcome, client::Outcome::kApplied) << eviction.status;
-    EXPECT_EQ(worker.decoder->kv().longest(), rows);
-    Mask(masked, eviction, *worker.decoder);
+    EXPECT_EQ(worker.decoder().kv().longest(), rows);
+    worker.Mask(masked, eviction.result->sequences[0].kept_sets);
   }
-  ExpectSameSteps(worker, masked, kSteps / 3);
-  EXPECT_EQ(worker.log.str(), "");
+  worker.ExpectSameSteps(masked, kSteps / 3);
+  EXPECT_EQ(worker.log().str(), "");
 }
 
 TEST_F(DecoderCompress, HeadsOfDifferentLengthsAreNotEvictedAgain) {
-  Worker worker;
-  worker.Prefill(&service_);
+  Worker worker(&service_);
   ASSERT_EQ(worker.Compress("adakv", 0.2).outcome, client::Outcome::kApplied);
   const Eviction again = worker.Compress("adakv", 0.5);
   EXPECT_EQ(again.outcome, client::Outcome::kUnchanged);
   EXPECT_EQ(again.status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(worker.log.str(), "");
+  EXPECT_NE(worker.log().str(), "");
 }
 
 std::string NameOf(const testing::TestParamInfo<const char*>& info) {
@@ -221,25 +169,6 @@ INSTANTIATE_TEST_SUITE_P(Policies, DecoderPolicy,
 
 // ---- the service saw what the model computed ----------------------------------------------------
 
-// `kept` holds the newest `recent` rows, and of the others none that is worse than one left out.
-void ExpectBest(const std::vector<int32_t>& kept, const Doubles& scores, uint32_t recent) {
-  ASSERT_EQ(kept.size(), kKept);
-  const auto border = static_cast<int32_t>(kPrompt - recent);
-  double worst_kept = INFINITY, best_dropped = -INFINITY;
-  for (int32_t row = 0; row < static_cast<int32_t>(kPrompt); ++row) {
-    const bool is_kept = std::binary_search(kept.begin(), kept.end(), row);
-    const double score = scores[static_cast<size_t>(row)];
-    if (row >= border) {
-      EXPECT_TRUE(is_kept) << row;
-    } else if (is_kept) {
-      worst_kept = std::min(worst_kept, score);
-    } else {
-      best_dropped = std::max(best_dropped, score);
-    }
-  }
-  EXPECT_GE(worst_kept, best_dropped - 1e-4 * std::abs(best_dropped));
-}
-
 Doubles Pooled(const Doubles& scores, uint32_t rows) {  // means of five, padded with zeros
   Doubles pooled = scores;
   for (int32_t p = 0; p < static_cast<int32_t>(rows); ++p) {
@@ -256,14 +185,14 @@ TEST_F(DecoderCompress, KeepsWhatFloat64AttentionKeeps) {
   const ModelConfig& config = Model().config;
   for (const char* policy : {"tova", "snapkv", "h2o", "knorm"}) {
     SCOPED_TRACE(policy);
-    Worker worker;
-    worker.Prefill(&service_, WantedBy(policy));
+    Worker worker(&service_, WantedBy(policy));
     const Eviction eviction = worker.Compress(policy, 0.2);
     ASSERT_EQ(eviction.outcome, client::Outcome::kApplied) << eviction.status;
     const client::KeptSets& kept = eviction.result->sequences[0].kept_sets;
     for (uint32_t l = 0; l < config.layers; ++l) {
       for (uint32_t h = 0; h < config.kv_heads; ++h) {
         const std::vector<int32_t>& rows = kept.At(l, h);
+        ASSERT_EQ(rows.size(), kKept);
         if (policy == std::string("tova")) {  // one set for all heads
           Doubles sum = Float64().last[l][0];
           for (size_t p = 0; p < kPrompt; ++p) sum[p] += Float64().last[l][1][p];
@@ -298,25 +227,23 @@ class DecoderKilled : public testing::TestWithParam<KillPoint> {};
 TEST_P(DecoderKilled, GoesOnAsTheFateSays) {
   ServiceProcess service(kServiceProgram);
   ASSERT_TRUE(service.Start({std::string("--fault=") + GetParam().fault}));
-  Worker worker;
-  worker.Prefill(&service);
+  Worker worker(&service);
   const Eviction eviction = worker.Compress("snapkv", 0.2);
   EXPECT_EQ(service.process().WaitExit(), 128 + SIGKILL);
   EXPECT_EQ(client::OutcomeName(eviction.outcome), client::OutcomeName(GetParam().outcome));
   EXPECT_FALSE(eviction.result.has_value());
-  EXPECT_NE(worker.log.str(), "") << "an engine says that it goes on without a compressed cache";
+  EXPECT_NE(worker.log().str(), "") << "an engine says that it goes on without a compressed cache";
   if (GetParam().outcome != client::Outcome::kApplied) {
-    EXPECT_EQ(worker.decoder->kv().longest(), kPrompt);
-    EXPECT_EQ(worker.Generate(), Uncompressed());
+    EXPECT_EQ(worker.decoder().kv().longest(), kPrompt);
+    EXPECT_EQ(worker.Generate(kSteps), Uncompressed());
     return;
   }
-  EXPECT_EQ(worker.decoder->kv().longest(), kKept);
+  EXPECT_EQ(worker.decoder().kv().longest(), kKept);
   ServiceProcess another(kServiceProgram);
   ASSERT_TRUE(another.Start());
-  Worker undisturbed;
-  undisturbed.Prefill(&another);
+  Worker undisturbed(&another);
   ASSERT_EQ(undisturbed.Compress("snapkv", 0.2).outcome, client::Outcome::kApplied);
-  EXPECT_EQ(worker.Generate(), undisturbed.Generate());
+  EXPECT_EQ(worker.Generate(kSteps), undisturbed.Generate(kSteps));
 }
 
 std::string NameOfPoint(const testing::TestParamInfo<KillPoint>& info) {
@@ -337,14 +264,13 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(DecoderAlone, GoesOnWhenTheServiceIsGone) {
   ServiceProcess service(kServiceProgram);
   ASSERT_TRUE(service.Start());
-  Worker worker;
-  worker.Prefill(&service);
+  Worker worker(&service);
   service.process().Signal(SIGKILL);
   EXPECT_EQ(service.process().WaitExit(), 128 + SIGKILL);
   const Eviction eviction = worker.Compress("snapkv", 0.2);
   EXPECT_NE(eviction.outcome, client::Outcome::kApplied);
-  EXPECT_NE(worker.log.str(), "");
-  EXPECT_EQ(worker.Generate(), Uncompressed());
+  EXPECT_NE(worker.log().str(), "");
+  EXPECT_EQ(worker.Generate(kSteps), Uncompressed());
 }
 
 }  // namespace

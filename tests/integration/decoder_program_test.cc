@@ -43,11 +43,11 @@ TEST(DecoderProgram, SaysHowItIsUsedAndWhatIsWrong) {
   EXPECT_EQ(help.exit, 0);
   EXPECT_THAT(help.out, HasSubstr("--weights"));
   const std::pair<std::vector<std::string>, const char*> wrong[] = {
-      {{"--keep", "1.5"}, "--keep"},           {{"--ratio", "nan"}, "--ratio"},
-      {{"--steps", "-1"}, "--steps"},          {{"--tokens", "1,x"}, "--tokens"},
-      {{"--tokens", "@/none"}, "--tokens"},    {{"--prompt-tokens", "0"}, "--prompt-tokens"},
-      {{"--chunks", "1;2"}, "--chunks"},       {{"--frobnicate"}, "--frobnicate"},
-      {{"--prompt-tokens"}, "--prompt-tokens"}};
+      {{"--keep", "1.5"}, "--keep"},        {{"--ratio", "nan"}, "--ratio"},
+      {{"--steps", "-1"}, "--steps"},       {{"--tokens", "1,x"}, "--tokens"},
+      {{"--tokens", "@/none"}, "--tokens"}, {{"--prompt-tokens", "0"}, "--prompt-tokens"},
+      {{"--chunks", "1;2"}, "--chunks"},    {{"--frobnicate"}, "--frobnicate"},
+      {{"--every", "0"}, "--every"},        {{"--prompt-tokens"}, "--prompt-tokens"}};
   for (const auto& [arguments, named] : wrong) {
     const Ran ran = Decode(arguments);
     EXPECT_EQ(ran.exit, 2) << named;
@@ -91,6 +91,14 @@ TEST_F(DecoderProgramWithService, AShareOfTheRowsIsKeptAndShown) {
   EXPECT_EQ(unknown.exit, 0) << "an engine goes on";
   EXPECT_THAT(unknown.error, HasSubstr("going on with all 300 rows"));
   EXPECT_EQ(unknown.Line("frobnicate: "), unknown.Line("all rows: "));
+}
+
+TEST_F(DecoderProgramWithService, ABudgetHoldsWhileItDecodes) {
+  const Ran ran = Run({"--prompt-tokens", "100", "--steps", "50", "--policy", "h2o", "--budget",
+                       "60", "--every", "20"});
+  ASSERT_EQ(ran.exit, 0) << ran.error;
+  EXPECT_THAT(ran.out, HasSubstr("150 tokens, 70 rows"));  // 60, and ten since the last call
+  EXPECT_EQ(ran.error, "");
 }
 
 TEST_F(DecoderProgramWithService, ABlendOfEveryRowDecodesTheSame) {

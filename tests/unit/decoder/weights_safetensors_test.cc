@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-class Safetensors : public testing::Test {
+class SafetensorsWeights : public testing::Test {
  protected:
   absl::StatusOr<Weights> Load(const std::string& content) {
     WriteFile(path_, content);
@@ -26,7 +26,7 @@ class Safetensors : public testing::Test {
 };
 
 // Every number where it belongs, rounded as the file's type rounds.
-TEST_F(Safetensors, EveryTypeAndBothHeadsAreRead) {
+TEST_F(SafetensorsWeights, EveryTypeAndBothHeadsAreRead) {
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
     ModelConfig config = SmallConfig();
     config.tied_head = type == DType::kF16;
@@ -43,7 +43,7 @@ TEST_F(Safetensors, EveryTypeAndBothHeadsAreRead) {
   }
 }
 
-TEST_F(Safetensors, TheConfigurationMayStandBesideTheFile) {
+TEST_F(SafetensorsWeights, TheConfigurationMayStandBesideTheFile) {
   const Weights weights = RandomWeights(SmallConfig(), 5);
   SafetensorsContent content = Checkpoint(weights, DType::kF32);
   content.metadata.erase("config");
@@ -58,7 +58,7 @@ TEST_F(Safetensors, TheConfigurationMayStandBesideTheFile) {
   EXPECT_THAT(std::string(other.status().message()), HasSubstr("config.json: model_type"));
 }
 
-TEST_F(Safetensors, WhatIsWrongIsNamed) {
+TEST_F(SafetensorsWeights, WhatIsWrongIsNamed) {
   const SafetensorsContent good = Checkpoint(RandomWeights(SmallConfig(), 5), DType::kF32);
   const struct {
     std::function<void(SafetensorsContent&)> change;
@@ -106,7 +106,7 @@ TEST_F(Safetensors, WhatIsWrongIsNamed) {
   EXPECT_EQ(LoadSafetensors(directory_.File("none")).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(Safetensors, RandomDamageNeverDoesMoreThanFail) {
+TEST_F(SafetensorsWeights, RandomDamageNeverDoesMoreThanFail) {
   ModelConfig config = SmallConfig();
   config.vocabulary = config.intermediate = 4;
   config.layers = 1;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/example/decoder/evictor.h"
+#include "client/cpp/example/decoder/kept_rows.h"
 #include "kernels/core/status_macros.h"
 
 namespace kvtriage::decoder {

@@ -84,6 +84,16 @@ void Decoder::Restart() {
   kv_revision_ = 0;
 }
 
+void Decoder::DropNewest(uint32_t n) {
+  tokens_.resize(tokens_.size() - n);
+  const ModelConfig& config = transformer_.config();
+  for (uint32_t layer = 0; layer < config.layers; ++layer) {
+    for (uint32_t head = 0; head < config.kv_heads; ++head) {
+      kv_.Shrink(layer, head, kv_.rows(layer, head) - n);
+    }
+  }
+}
+
 void Decoder::KeepQueries(uint32_t layer, uint64_t first, const Transformer::Projected& rows,
                           uint32_t n) {
   inputs_.Keep(layer, first, rows, n);
@@ -96,18 +106,22 @@ void Decoder::Adopt(std::span<const int32_t> tokens, uint64_t queries_from) {
 }
 
 client::Sequence Decoder::sequence() const {
+  // Queries of the newest rows, of those that are known and have rows.
+  return sequence(tokens_.size() - inputs_.WindowOf(std::min<uint64_t>(
+                                       kv_.longest(), tokens_.size() - queries_from_)));
+}
+
+client::Sequence Decoder::sequence(uint64_t first) const {
   client::Sequence sequence;
-  sequence.sequence_id = 1;
+  sequence.sequence_id = kSequenceId;
   sequence.generation = generation_;
   sequence.kv_revision = kv_revision_;
   sequence.logical_len = tokens_.size();
   sequence.physical_len = kv_.longest();
   sequence.table = {0};
   sequence.sharing = client::Sharing::kAllPrivate;
-  // Queries of the newest rows, of those that are kept and have rows.
-  sequence.rows_count =
-      inputs_.WindowOf(std::min<uint64_t>(kv_.longest(), tokens_.size() - queries_from_));
-  sequence.rows_begin = static_cast<uint32_t>(tokens_.size()) - sequence.rows_count;
+  sequence.rows_begin = static_cast<uint32_t>(first);
+  sequence.rows_count = static_cast<uint32_t>(tokens_.size() - first);
   if (kv_.longest() == tokens_.size()) sequence.positions = uint64_t{0};
   return sequence;
 }

@@ -38,6 +38,8 @@ class Decoder {
   void Recompute();
   // Drops all tokens and their rows.
   void Restart();
+  // Drops the newest `n` tokens, none of whose rows has been evicted: drafts that were rejected.
+  void DropNewest(uint32_t n);
 
   // INVALID_ARGUMENT for a token outside the vocabulary.
   absl::Status CheckTokens(std::span<const int32_t> tokens) const;
@@ -53,10 +55,13 @@ class Decoder {
   const LentKv& kv() const { return kv_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
 
+  static constexpr uint64_t kSequenceId = 1;  // the only one
   // For requests: the cache, its one sequence as it is now, and the inputs of policies.
   client::Cache cache() const { return lent_.caches.at(0); }
   client::Sequence sequence() const;
   client::ScoreInputs inputs() const;
+  // The same sequence with the queries of tokens `first` and newer.
+  client::Sequence sequence(uint64_t first) const;
   // The service's count of changes, to be sent with the next call.
   void set_kv_revision(uint32_t revision) { kv_revision_ = revision; }
   // Rows have been evicted. From now on calls name only queries that are newer: it is certain of

@@ -1,16 +1,10 @@
 #include "client/cpp/example/decoder/evictor.h"
 
-#include <chrono>
-#include <thread>
 #include <utility>
 
-namespace kvtriage::decoder {
+#include "client/cpp/example/decoder/kept_rows.h"
 
-void WaitQuiet(const client::Session& session, uint64_t quarantine) {
-  while (quarantine != 0 && !session.Quiet(quarantine)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
+namespace kvtriage::decoder {
 
 Eviction Evictor::Compress(const client::Policy& policy, const client::Measure& measure) {
   if (!decoder_.kv().even()) {
@@ -29,19 +23,15 @@ Eviction Evictor::Compress(const client::Policy& policy, const client::Measure& 
   request.measure = measure;
   client::CompressOutcome outcome = session_.Compress(request);
 
-  const client::SequenceFate& fate = outcome.fates.at(0);
-  Eviction eviction{outcome.outcome, outcome.status, std::nullopt};
+  Eviction eviction{outcome.outcome, outcome.status, std::move(outcome.result)};
   if (!outcome.status.ok()) log_ << "compress: " << outcome.status << "\n";
   switch (outcome.outcome) {
     case client::Outcome::kApplied:
-      Apply(fate, outcome);
-      eviction.result = std::move(outcome.result);
+      TakeKept(outcome.fates.at(0),
+               eviction.result ? &eviction.result->sequences.at(0).kept_sets : nullptr, decoder_);
       break;
     case client::Outcome::kDamaged:
-      log_ << "the cache is damaged: computing all " << decoder_.tokens().size()
-           << " tokens again, none evicted\n";
-      WaitQuiet(session_, outcome.quarantine);
-      decoder_.Recompute();
+      Rebuild(session_, outcome.quarantine, decoder_, log_);
       break;
     case client::Outcome::kUnchanged:
     case client::Outcome::kUnavailable:
@@ -49,30 +39,6 @@ Eviction Evictor::Compress(const client::Policy& policy, const client::Measure& 
       break;
   }
   return eviction;
-}
-
-void Evictor::Apply(const client::SequenceFate& fate, const client::CompressOutcome& outcome) {
-  LentKv& kv = decoder_.kv();
-  const ModelConfig& config = decoder_.transformer().config();
-  // Counts without an answer: one per (layer, head), per layer, or for all.
-  const auto counted = [&](uint32_t layer, uint32_t head) {
-    const size_t lists = fate.kept_rows.size(), heads = uint64_t{config.layers} * config.kv_heads;
-    if (lists == heads) return fate.kept_rows[layer * config.kv_heads + head];
-    if (lists == config.layers) return fate.kept_rows[layer];
-    return static_cast<uint32_t>(fate.kept);
-  };
-  for (uint32_t layer = 0; layer < config.layers; ++layer) {
-    for (uint32_t head = 0; head < config.kv_heads; ++head) {
-      const uint32_t rows =
-          outcome.result.has_value()
-              ? static_cast<uint32_t>(
-                    outcome.result->sequences.at(0).kept_sets.At(layer, head).size())
-              : counted(layer, head);
-      kv.Shrink(layer, head, rows);
-    }
-  }
-  decoder_.set_kv_revision(fate.kv_revision);
-  if (kv.longest() < decoder_.tokens().size()) decoder_.ForgetQueries();
 }
 
 }  // namespace kvtriage::decoder

@@ -33,15 +33,10 @@ class Evictor {
   Eviction Compress(const client::Policy& policy, const client::Measure& measure = {});
 
  private:
-  void Apply(const client::SequenceFate& fate, const client::CompressOutcome& outcome);
-
   client::Session& session_;
   Decoder& decoder_;
   std::ostream& log_;
 };
-
-// Waits until nothing of a call that was cut off can write any more (Session::Quiet).
-void WaitQuiet(const client::Session& session, uint64_t quarantine);
 
 }  // namespace kvtriage::decoder
 

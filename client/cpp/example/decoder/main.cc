@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/connect.h"
 #include "client/cpp/example/decoder/blender.h"
+#include "client/cpp/example/decoder/decode_evictor.h"
 #include "client/cpp/example/decoder/evictor.h"
 #include "client/cpp/example/decoder/run_options.h"
 #include "kernels/core/status_macros.h"
@@ -81,6 +82,27 @@ absl::Status Compress(client::Session& session, const Weights& weights, const Ru
   return absl::OkStatus();
 }
 
+// The service is asked once behind the prompt and then every few tokens.
+absl::Status EvictWhileDecoding(client::Session& session, const Weights& weights,
+                                const RunOptions& options, const std::vector<int32_t>& prompt) {
+  KVTRIAGE_ASSIGN_OR_RETURN(Decoder decoder, Decoder::Create(weights, CapacityOf(options, prompt),
+                                                             WantedBy(options.policy)));
+  KVTRIAGE_RETURN_IF_ERROR(decoder.Lend(session));
+  DecodeEvictor evictor(session, decoder, client::NamedPolicyTokens(options.policy, options.budget),
+                        std::cerr);
+  KVTRIAGE_ASSIGN_OR_RETURN(std::vector<float> logits, decoder.Run(prompt));
+  evictor.Observe();
+  std::vector<int32_t> tokens;
+  for (uint32_t step = 0; step < options.steps; ++step) {
+    tokens.push_back(Greedy(logits));
+    KVTRIAGE_ASSIGN_OR_RETURN(logits, decoder.Run(std::span(tokens).last(1)));
+    if (evictor.waiting() >= options.every) evictor.Observe();
+  }
+  std::printf("%zu tokens, %u rows\n", decoder.tokens().size(), decoder.kv().longest());
+  PrintTokens((options.policy + ": ").c_str(), tokens);
+  return absl::OkStatus();
+}
+
 absl::Status Blend(client::Session& session, const Weights& weights, const RunOptions& options,
                    const std::vector<int32_t>& prompt) {
   std::vector<Decoder> chunks;
@@ -125,8 +147,9 @@ absl::Status Run(const RunOptions& options) {
   connect.client = "kvtriage-decoder/" KVTRIAGE_VERSION;
   KVTRIAGE_ASSIGN_OR_RETURN(const std::unique_ptr<client::Session> session,
                             client::Session::Connect(connect));
-  return options.chunks.empty() ? Compress(*session, weights, options, prompt)
-                                : Blend(*session, weights, options, prompt);
+  if (!options.chunks.empty()) return Blend(*session, weights, options, prompt);
+  return options.budget > 0 ? EvictWhileDecoding(*session, weights, options, prompt)
+                            : Compress(*session, weights, options, prompt);
 }
 
 int Main(const std::vector<std::string>& arguments) {

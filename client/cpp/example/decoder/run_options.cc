@@ -27,6 +27,8 @@ constexpr cli::FlagSpec kFlags[] = {
     {"--steps", "N", "tokens to generate (16)"},
     {"--policy", "NAME", "compress behind the prompt with this policy (snapkv); none: do not"},
     {"--keep", "RATIO", "share of the rows to keep (0.2)"},
+    {"--budget", "ROWS", "instead of --keep: cut back to so many rows while decoding (h2o, vatp)"},
+    {"--every", "N", "with --budget: tokens between two calls of the service (64)"},
     {"--chunks", "LIST", "lengths of reused chunks at the start of the prompt: blend them instead"},
     {"--ratio", "RATIO", "share of the reused rows to compute again in a blend (0.15)"},
     {"--endpoint", "PATH", "socket of a running service; else the default one, or a private one"},
@@ -86,6 +88,8 @@ absl::StatusOr<RunOptions> ParseRunOptions(std::span<const std::string> argument
   KVTRIAGE_RETURN_IF_ERROR(ParseCount(flags, "--seed", &options.seed));
   KVTRIAGE_RETURN_IF_ERROR(ParseCount(flags, "--prompt-tokens", &options.prompt_tokens));
   KVTRIAGE_RETURN_IF_ERROR(ParseCount(flags, "--steps", &options.steps));
+  KVTRIAGE_RETURN_IF_ERROR(ParseCount(flags, "--budget", &options.budget));
+  KVTRIAGE_RETURN_IF_ERROR(ParseCount(flags, "--every", &options.every));
   KVTRIAGE_RETURN_IF_ERROR(ParseShare(flags, "--keep", &options.keep));
   KVTRIAGE_RETURN_IF_ERROR(ParseShare(flags, "--ratio", &options.ratio));
   if (const auto tokens = flags.Get("--tokens")) {
@@ -100,6 +104,7 @@ absl::StatusOr<RunOptions> ParseRunOptions(std::span<const std::string> argument
   if (options.steps > kMostTokens) {
     return absl::InvalidArgumentError(absl::StrCat("--steps: must be at most ", kMostTokens));
   }
+  if (options.every == 0) return absl::InvalidArgumentError("--every: must be at least 1");
   return options;
 }
 

@@ -22,6 +22,8 @@ struct RunOptions {
   uint32_t steps = 16;
   std::string policy = "snapkv";  // empty: no service at all
   double keep = 0.2;
+  uint32_t budget = 0;           // rows; not 0: evict while decoding, instead of once by `keep`
+  uint32_t every = 64;           // tokens from one look at the budget to the next
   std::vector<uint32_t> chunks;  // lengths of the reused chunks: blend. Empty: compress
   double ratio = 0.15;
   std::optional<std::string> endpoint;
