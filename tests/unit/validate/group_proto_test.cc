@@ -83,6 +83,21 @@ TEST(ParseGroup, CallsHaveOne) {
   EXPECT_EQ(GetErrorInfo(ParseSelectRecompute(blend).status())->field, "group.rank");
 }
 
+// An Observe has no group, so ranks could not go on together.
+TEST(ParseGroup, KeepNoState) {
+  v1::CompressRequest request = ValidCompress();
+  *request.mutable_group() = ValidGroup();
+  request.mutable_policy()->set_name("h2o");
+  for (v1::SequenceSpec& sequence : *request.mutable_sequences()) {
+    sequence.set_rows_count(sequence.physical_len());
+  }
+  request.set_keep_state(true);
+  const auto info = GetErrorInfo(ParseCompress(request, Limits(), PolicyDefaults()).status());
+  ASSERT_TRUE(info.has_value());
+  EXPECT_EQ(info->reason, ErrorReason::kUnsupported);
+  EXPECT_EQ(info->field, "keep_state");
+}
+
 TEST(ParseGroup, StreamsHaveNone) {
   v1::CompressLayersRequest request;
   *request.mutable_open() = ValidCompress();
