@@ -46,7 +46,7 @@ std::string ScorerWord(const client::Scorer& scorer) {
 
 // The word, and the numbers that it needs.
 std::string ScorerWords(const client::Scorer& scorer) {
-  std::string word = ScorerWord(scorer);
+  const std::string word = ScorerWord(scorer);
   if (scorer.kind == client::Scorer::Kind::kLagKv) return absl::StrCat(word, " ", scorer.lag);
   if (scorer.kind == client::Scorer::Kind::kExpectedAttention) {
     return absl::StrCat(word, " ", scorer.future);
@@ -111,7 +111,9 @@ std::string ProtectWords(const client::Protect& protect) {
 }
 
 std::string WindowWord(const client::Window& window) {
-  return window.all ? "all" : absl::StrCat("last ", window.last);
+  const std::string rows = window.all ? "all" : absl::StrCat("last ", window.last);
+  const bool fades = window.decay != 0 && window.decay != 1;
+  return fades ? absl::StrCat(rows, ", decay ", window.decay) : rows;
 }
 
 std::string LayersWord(const PolicyParts& parts) {

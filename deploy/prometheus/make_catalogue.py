@@ -97,8 +97,8 @@ def tables_text(catalogue):
         "`kvtriaged` serves this page as `/metrics` on `listen.metrics`. Names are an interface: dashboards and rules rest on",
         "them. Every series exists from the start at 0; only those with a `layer` label appear with the first registration.",
         f"One service shows at most {total} series.",
-        "", "A decision is one sequence in one Compress call, all its layers together. Numbers per head are in the answers",
-        "(`Measure`), never here. Quality numbers say how faithful the kept set is to the full cache; they do not promise how",
+        "", "A decision is one sequence in one Compress or CompressLayers call, or one that an Observe has cut back, all its",
+        "layers together. Numbers per head are in the answers (`Measure`), never here. Quality numbers say how faithful the kept set is to the full cache; they do not promise how",
         "well a task is solved.",
     ]
     for group, title in GROUPS.items():

@@ -43,6 +43,14 @@ TEST(PolicyText, EveryPartHasWords) {
                                       "adaptive 0.2", "layer", "this service's configuration"}));
 }
 
+TEST(PolicyText, SumsThatFadeSayHowFast) {
+  client::Policy policy;
+  policy.parts.window = client::Window{.all = true, .decay = 0.875};
+  EXPECT_EQ(PolicyCells(policy)[2], "all, decay 0.875");
+  policy.parts.window->decay = 1;
+  EXPECT_EQ(PolicyCells(policy)[2], "all");
+}
+
 TEST(PolicyText, ProtectionWithoutARecentWindow) {
   client::Policy policy;
   policy.parts.protect = client::Protect{4, 0, 0};

@@ -139,6 +139,19 @@ TEST(Metrics, DecisionCountsUnderTheDefaultPolicyOrOther) {
   EXPECT_THAT(series, Contains(Pair("kvtriage_moved_bytes_total{device=\"cpu\"}", 600)));
 }
 
+TEST(Metrics, RunningScoresShowWhatTheyHoldAndMayHold) {
+  MetricsSettings settings;
+  settings.score_limit = 5000;
+  Metrics metrics(settings);
+  metrics.OnScores(1200);
+  metrics.OnScores(800);
+  metrics.OnScoresDropped();
+  const auto series = SeriesOf(metrics.Page());
+  EXPECT_THAT(series, Contains(Pair("kvtriage_running_score_bytes", 800)));
+  EXPECT_THAT(series, Contains(Pair("kvtriage_running_score_limit_bytes", 5000)));
+  EXPECT_THAT(series, Contains(Pair("kvtriage_running_scores_dropped_total", 1)));
+}
+
 TEST(Metrics, WithoutADefaultEveryPolicyIsOther) {
   Metrics metrics(WithDefault(""));
   metrics.OnDecision(KeptDecision("snapkv"));

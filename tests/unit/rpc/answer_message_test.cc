@@ -115,6 +115,38 @@ TEST(AnswerMessage, QualityThatWasNotMeasuredIsAbsent) {
   EXPECT_EQ(response.quality(1).head_mass_mean_size(), 0);
 }
 
+TEST(AnswerMessage, ObserveHasResultsOfThoseThatWereCutBack) {
+  ObserveAnswer answer;
+  answer.evicted = TwoLayers();
+  answer.policy = answer.evicted.policy;
+  answer.policy.window = {.all = true, .decay = 0.5};
+  answer.policy.has_window = true;
+  answer.steps = {{.sequence_id = 8, .draft_rows = 3, .started = true},
+                  {.sequence_id = 9, .evicted = 0}};
+  v1::ObserveResponse response;
+  FillObserveResponse(ResultOf(answer), 42, response);
+  EXPECT_EQ(response.header().server_epoch(), 42u);
+  EXPECT_EQ(response.policy().window().decay(), 0.5);
+  ASSERT_EQ(response.steps_size(), 2);
+  EXPECT_EQ(response.steps(0).sequence_id(), 8u);
+  EXPECT_EQ(response.steps(0).draft_rows(), 3u);
+  EXPECT_TRUE(response.steps(0).started());
+  EXPECT_FALSE(response.steps(0).evicted());
+  EXPECT_FALSE(response.steps(0).has_result());
+  EXPECT_TRUE(response.steps(1).evicted());
+  v1::CompressResponse alone;
+  FillCompressResponse(ResultOf(TwoLayers()), 42, alone);
+  EXPECT_EQ(response.steps(1).result().SerializeAsString(), alone.results(0).SerializeAsString());
+}
+
+TEST(AnswerMessage, Rewind) {
+  v1::RewindResponse response;
+  FillRewindResponse(ResultOf(RewindAnswer{2, 40}), 42, response);
+  EXPECT_EQ(response.header().server_epoch(), 42u);
+  EXPECT_EQ(response.draft_rows(), 2u);
+  EXPECT_EQ(response.physical_len(), 40u);
+}
+
 TEST(AnswerMessage, SelectRecompute) {
   RecomputeAnswer answer;
   answer.rows = {1, 2, 3, 4, 5, 6, 7, 8, 9};
