@@ -44,7 +44,7 @@ lint: build
 	deploy/debian/lint.sh build/dev
 
 format:
-	git ls-files '*.h' '*.cc' | xargs clang-format -i
+	git ls-files '*.h' '*.cc' '*.cuh' '*.cu' | xargs clang-format -i
 
 clean:
 	rm -rf build

@@ -4,7 +4,7 @@ set -euo pipefail
 build=$1
 cd "$(dirname "$0")/../.."
 # catalogue.h is generated
-mapfile -t sources < <(git ls-files '*.cc' '*.h' ':!service/observe/catalogue.h')
+mapfile -t sources < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh' ':!service/observe/catalogue.h')
 clang-format --dry-run -Werror "${sources[@]}"
 echo "lint: ${#sources[@]} files are formatted"
 [ "${2:-}" = "--format-only" ] && exit 0

@@ -100,7 +100,7 @@ struct Limits {
   uint32_t max_in_flight = 4;  // jobs per session = ledger slots
   uint32_t ledger_bytes = 1u << 20;
   uint32_t lane_queue = 256;
-  uint32_t max_tracked_sequences = 4096;  // per session
+  uint32_t max_tracked_sequences = 4096;           // per session
   uint64_t max_score_bytes = uint64_t{512} << 20;  // running scores of all sessions
   uint32_t result_ttl_ms = 60'000;
   uint64_t max_stored_bytes = uint64_t{256} << 20;  // of all sessions
