@@ -7,6 +7,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
+#include "service/engine/kept_scores.h"
 #include "service/engine/move.h"
 #include "service/engine/one_sequence.h"
 #include "service/engine/plan_writes.h"
@@ -36,6 +37,8 @@ class RerotateRun {
  private:
   absl::Status Plan() {
     KVTRIAGE_RETURN_IF_ERROR(PlanOneSequence(job_, whole_, plan_));
+    // The queries of drafts would meet keys that have turned since.
+    KVTRIAGE_RETURN_IF_ERROR(AsOneSequence(CheckDrafts(*job_.sequences, whole_)));
     KVTRIAGE_RETURN_IF_ERROR(CheckTurnable());
     const absl::Status positions = job_.sequences->CheckPositions(spec_.sequence);
     if (!positions.ok()) return WithFieldPrefix(positions, "sequence.");

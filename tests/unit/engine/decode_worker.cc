@@ -269,6 +269,10 @@ absl::Status DecodeWorker::TryRun(RewindSpec spec) {
   return Start(world_, session_, std::move(spec)).Get().status;
 }
 
+absl::Status DecodeWorker::TryRun(RerotateSpec spec) {
+  return Start(world_, session_, std::move(spec)).Get().status;
+}
+
 void DecodeWorker::Follow(const SequenceOutcome& outcome) {
   SequenceSpec& sequence = sequences_.at(outcome.sequence_id);
   EXPECT_EQ(sequence.physical_len, outcome.physical_len);

@@ -64,6 +64,7 @@ class DecodeWorker {
   CompressAnswer Run(CompressSpec spec);
   absl::Status TryRun(CompressSpec spec);
   absl::Status TryRun(RewindSpec spec);
+  absl::Status TryRun(RerotateSpec spec);
   // Lengths and rows as an answer says.
   void Follow(const SequenceOutcome& outcome);
   // The same for an answer that moved nothing: the worker drops the rows itself.

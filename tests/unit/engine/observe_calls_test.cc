@@ -429,6 +429,27 @@ TEST_F(ObserveCall, ACompressThatWritesWaitsForDrafts) {
   EXPECT_EQ(Said(spec), "ok");
 }
 
+// The queries of drafts are kept as they came: turned keys would not be those that they have met.
+TEST_F(ObserveCall, ARerotateThatWritesWaitsForDrafts) {
+  worker_.Append(1, 20);
+  worker_.Run(worker_.Observe(&h2o_, {{1, 20, 3}}));
+  const auto rerotate = [this] {
+    RerotateSpec spec;
+    const CompressSpec like = worker_.Compress(h2o_, 1, 0);
+    spec.header = like.header;
+    spec.cache_id = like.cache_id;
+    spec.sequence = like.sequences[0];
+    spec.sequence.positions.emplace().first = 0;
+    spec.rows = static_cast<uint32_t>(spec.sequence.physical_len);
+    spec.act.kind = ActKind::kInPlace;
+    return spec;
+  };
+  EXPECT_EQ(Said(rerotate()), "draft_pending sequence.sequence_id");
+  EXPECT_EQ(Said(worker_.Rewind(1, 3)), "ok");
+  worker_.TakeBack(1, 3);
+  EXPECT_EQ(Said(rerotate()), "ok");
+}
+
 TEST_F(ObserveCall, KeepStateGoesOnFromACompress) {
   for (const char* name : {"h2o", "h2o+obc-joint", "vatp"}) {
     for (const bool streamed : {false, true}) {
