@@ -89,6 +89,7 @@ absl::Status RunCompress(const JobContext& context, const Job& job, Answer& answ
   ScoreLeases leases;
   if (spec.keep_state) {
     KVTRIAGE_RETURN_IF_ERROR(CheckAllLayers(run.plan()));
+    KVTRIAGE_RETURN_IF_ERROR(CheckScoreRoom(*job.sequences, spec.sequences));
     KVTRIAGE_ASSIGN_OR_RETURN(leases, ReserveSums(*job.sequences, run.plan()));
   }
   KVTRIAGE_RETURN_IF_ERROR(run.Triage());

@@ -1,6 +1,7 @@
 #include "service/engine/kept_scores.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "kernels/core/error.h"
@@ -80,6 +81,15 @@ void SeedScores(SequenceTable& sequences, RowSums sums, std::shared_ptr<ScoreLea
   seed->sums = std::make_shared<RowSums>(std::move(sums));
   sequences.SetScores(call.sequence_id, seed);
   KeepScores(sequences, seed, effect, call, result, observer);
+}
+
+absl::Status CheckScoreRoom(SequenceTable& sequences, const std::vector<SequenceSpec>& calls) {
+  const std::optional<size_t> first = sequences.FirstWithoutScoreRoom(calls);
+  if (!first) return absl::OkStatus();
+  return Error(ErrorReason::kQuotaState, SequenceField(*first, "sequence_id"),
+               "no more sequences of a session can have running scores")
+      .Index(*first)
+      .Got(calls.size());
 }
 
 absl::Status CheckAllLayers(const CompressPlan& plan) {

@@ -39,6 +39,10 @@ void SeedScores(SequenceTable& sequences, RowSums sums, std::shared_ptr<ScoreLea
                 SequenceEffect effect, const SequenceSpec& call, const PolicySpec& policy,
                 const TriageResult& result, EngineObserver* observer);
 
+// QUOTA_STATE (field "sequences[i].sequence_id") when a call's sequences cannot all have running
+// scores (SequenceTable::FirstWithoutScoreRoom).
+absl::Status CheckScoreRoom(SequenceTable& sequences, const std::vector<SequenceSpec>& calls);
+
 // FIELD_INVALID (field "keep_state") when the plan leaves layers of its cache out: Observe is about
 // all of them.
 absl::Status CheckAllLayers(const CompressPlan& plan);

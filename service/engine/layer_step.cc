@@ -54,6 +54,7 @@ absl::Status Open(const JobContext& context, LayerStream& stream, Answer& answer
   }
   if (spec.keep_state) {
     KVTRIAGE_RETURN_IF_ERROR(CheckAllLayers(plan));
+    KVTRIAGE_RETURN_IF_ERROR(CheckScoreRoom(*stream.sequences, spec.sequences));
     KVTRIAGE_ASSIGN_OR_RETURN(stream.progress.leases, ReserveSums(*stream.sequences, plan));
   }
   FillHead(spec, plan, std::get<CompressAnswer>(answer.body));

@@ -88,8 +88,9 @@ class ObserveRun {
     }
     KVTRIAGE_ASSIGN_OR_RETURN(policy_, PolicyOf(spec_, known_));
     KVTRIAGE_RETURN_IF_ERROR(CheckSteps(spec_, policy_, known_));
+    for (size_t i = 0; i < spec_.steps.size(); ++i) all_.push_back(i);
+    KVTRIAGE_RETURN_IF_ERROR(AsSteps(CheckScoreRoom(table, spec_.sequences), all_));
     for (size_t i = 0; i < spec_.steps.size(); ++i) {
-      all_.push_back(i);
       if (!Evicts(spec_, policy_, i)) continue;
       evicting_.push_back(i);
       if (!spec_.act.renumber) continue;

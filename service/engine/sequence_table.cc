@@ -63,6 +63,17 @@ absl::Status SequenceTable::Check(const SequenceSpec& call) {
   return absl::OkStatus();
 }
 
+std::optional<size_t> SequenceTable::FirstWithoutScoreRoom(std::span<const SequenceSpec> calls) {
+  const MutexLock lock(&mu_);
+  uint64_t scored = scored_;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const auto found = records_.find(calls[i].sequence_id);
+    if (found != records_.end() && found->second.scores != nullptr) continue;
+    if (++scored > limit_) return i;
+  }
+  return std::nullopt;
+}
+
 absl::Status SequenceTable::CheckPositions(const SequenceSpec& call) {
   const MutexLock lock(&mu_);
   const auto found = records_.find(call.sequence_id);

@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
@@ -43,6 +44,11 @@ class SequenceTable {
   // than its record, needs to be consistent in itself only. QUOTA_STATE (field "sequence_id") when
   // it has no record and every record has running scores.
   absl::Status Check(const SequenceSpec& call);
+
+  // The first of a call's sequences that could not have running scores beside all those that have
+  // some: a record with scores is never given up, so there may be no more of them than records.
+  // Nothing when there is room for all.
+  std::optional<size_t> FirstWithoutScoreRoom(std::span<const SequenceSpec> calls);
 
   // Whether one list of positions can be true of all heads and layers of a sequence that Check has
   // passed: not after they have kept different rows. POSITIONS_UNKNOWN (field "positions").

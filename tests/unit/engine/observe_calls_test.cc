@@ -590,6 +590,34 @@ TEST_F(SmallBudget, AnOutgrownOneIsRefusedAndNothingCounts) {
   EXPECT_EQ(Said(second), "ok");
 }
 
+class FewRecords : public ObserveCall {
+ protected:
+  FewRecords() : ObserveCall({.sequences = 5, .capacity = 64}, Limits()) {}
+
+  static EngineLimits Limits() {
+    EngineLimits limits;
+    limits.sequences_per_session = 3;
+    return limits;
+  }
+};
+
+// Records with scores are never given up, so one call may not begin more than there is room for.
+TEST_F(FewRecords, OneCallBeginsNoMoreThanThereAreRecords) {
+  const PolicySpec h2o = Named("h2o", 40);
+  for (const uint64_t id : {1, 2, 3, 4, 5}) worker_.Append(id, 8);
+  worker_.Run(worker_.Observe(&h2o, {{1, 8}}));
+  const uint64_t bytes = watcher_.bytes;
+  EXPECT_EQ(Said(worker_.Observe(&h2o, {{2, 8}, {3, 8}, {4, 8}})),
+            "quota_state steps[2].sequence.sequence_id");
+  EXPECT_EQ(watcher_.bytes, bytes) << "nothing of it counts";
+  worker_.Run(worker_.Observe(&h2o, {{2, 8}, {3, 8}}));
+  CompressSpec seed = worker_.Compress(h2o, 4, 8);
+  seed.keep_state = true;
+  EXPECT_EQ(ReasonOf(worker_.TryRun(seed)), "quota_state");
+  worker_.Append(1, 2);
+  EXPECT_EQ(Said(worker_.Observe(nullptr, {{1, 2}})), "ok") << "those that have some go on";
+}
+
 // ---- failures -----------------------------------------------------------------------------------
 
 TEST(ObserveFailures, AFailedMoveForgetsTheSequenceAndSparesTheOthers) {
