@@ -6,10 +6,7 @@
 #include "client/cpp/compress_from_proto.h"
 #include "client/cpp/compress_to_proto.h"
 #include "client/cpp/fates.h"
-#include "client/cpp/idempotency_key.h"
-#include "client/cpp/local_error.h"
-#include "client/cpp/retry.h"
-#include "client/cpp/settle.h"
+#include "client/cpp/writing_call.h"
 
 namespace kvtriage::client {
 
@@ -25,51 +22,35 @@ std::vector<uint32_t> HeadsOf(const CacheSpec& cache, const std::vector<int32_t>
   return heads;
 }
 
+uint32_t BlockSlotsOf(const CacheSpec& cache) {
+  return cache.layers.empty() ? 1 : std::max(1u, cache.layers.front().k.block_slots);
+}
+
 namespace {
 
-class CompressCall {
+Writes WritesOf(const CompressRequest& request) {
+  if (std::holds_alternative<InPlace>(request.act)) return Writes::kInPlace;
+  return std::holds_alternative<SelectOnly>(request.act) ? Writes::kNothing : Writes::kElsewhere;
+}
+
+class CompressCall final
+    : public WritingCall<v1::CompressRequest, v1::CompressResponse, CompressOutcome> {
  public:
   CompressCall(Link& link, const CacheSpec& cache, const CompressRequest& request,
                const CallOptions& options, absl::Duration settle)
-      : link_(link),
+      : WritingCall(link, WritesOf(request), options, settle),
         request_(request),
-        retry_(options.retry),
-        deadline_(DeadlineOf(options)),
-        settle_(settle),
         heads_(HeadsOf(cache, request.layers)),
-        block_slots_(cache.layers.empty() ? 1 : std::max(1u, cache.layers.front().k.block_slots)) {}
-
-  CompressOutcome Run() {
-    if (!std::holds_alternative<InPlace>(request_.act)) return Send(0);
-    std::optional<LedgerSlots::Lease> lease = link_.slots().Acquire(deadline_);
-    if (!lease.has_value()) {
-      return WithoutEffect(request_, Outcome::kUnchanged,
-                           LocalError(absl::StatusCode::kDeadlineExceeded, "ledger_slots_busy",
-                                      "every ledger slot of this session was busy"));
-    }
-    CompressOutcome outcome = Send(lease->slot());
-    if (outcome.quarantine != 0) lease->Keep();
-    return outcome;
-  }
+        block_slots_(BlockSlotsOf(cache)) {}
 
  private:
-  CompressOutcome Send(uint32_t slot) {
-    slot_ = slot;
-    message_ = ToProto(request_, slot, link_.ids());
-    message_.mutable_header()->set_idempotency_key(std::string(AsBytes(key_)));
-    absl::Status status = WithRetry(
-        retry_, deadline_, [&] { return link_.transport().Call(message_, &response_, deadline_); });
-    if (status.ok()) return Answered();
-    if (std::holds_alternative<SelectOnly>(request_.act)) {
-      return WithoutEffect(request_, Outcome::kUnchanged, std::move(status));
-    }
-    return AfterError(std::move(status));
+  v1::CompressRequest Make(uint32_t slot, MemoryIds& ids) const override {
+    return ToProto(request_, slot, ids);
   }
 
-  CompressOutcome Answered() {
-    absl::StatusOr<CompressResult> result = FromProto(response_, request_, heads_);
-    // Applied, whatever the answer looks like: the ledger has the lengths.
-    if (!result.ok()) return ReadSlot(result.status(), Writer::kActive);
+  CompressOutcome Answered(const v1::CompressResponse& response) override {
+    absl::StatusOr<CompressResult> result = FromProto(response, request_, heads_);
+    if (!result.ok()) return Unreadable(result.status());
     CompressOutcome outcome;
     outcome.outcome = Outcome::kApplied;
     outcome.fates = FatesOfAnswer(*result);
@@ -77,41 +58,11 @@ class CompressCall {
     return outcome;
   }
 
-  CompressOutcome AfterError(absl::Status status) {
-    SettleSources sources;
-    sources.resolve = [this](absl::Time deadline) { return Resolve(deadline); };
-    sources.lost = [this] { return link_.lost(); };
-    sources.quiet = [this] { return link_.ledger().SessionClosed() || link_.life().WaitGone(1); };
-    // The call's own deadline may be long past when the connection broke only now.
-    const absl::Time limit = std::max(deadline_, absl::Now()) + settle_;
-    switch (Settle(status, sources, limit)) {
-      case Verdict::kAnswered:
-        return Answered();
-      case Verdict::kUnharmed:
-        return WithoutEffect(request_, Outcome::kUnchanged, std::move(status));
-      case Verdict::kReadSlot:
-        return ReadSlot(std::move(status), Writer::kActive);
-      case Verdict::kReadQuiet:
-        return ReadSlot(std::move(status), Writer::kQuiet);
-      case Verdict::kUnknown:
-        break;
-    }
-    return Unsettled(std::move(status));
+  CompressOutcome Ended(Outcome outcome, absl::Status status) const override {
+    return WithoutEffect(request_, outcome, std::move(status));
   }
 
-  absl::Status Resolve(absl::Time deadline) {
-    v1::CompressRequest question = message_;
-    question.mutable_header()->set_resolve(true);
-    return link_.transport().Call(question, &response_, deadline);
-  }
-
-  CompressOutcome ReadSlot(absl::Status status, Writer writer) {
-    // A copy leaves the source alone whatever happens; its destination is garbage nobody points at.
-    if (!std::holds_alternative<InPlace>(request_.act)) {
-      return WithoutEffect(request_, Outcome::kUnchanged, std::move(status));
-    }
-    const SlotReading reading = link_.ledger().Read(slot_, key_, writer);
-    if (reading.state == SlotState::kUnsettled) return Unsettled(std::move(status));
+  CompressOutcome OfSlot(const SlotReading& reading, absl::Status status) const override {
     CompressOutcome outcome;
     outcome.status = std::move(status);
     outcome.fates = FatesOfSlot(reading, request_.sequences, static_cast<uint32_t>(heads_.size()),
@@ -120,25 +71,9 @@ class CompressCall {
     return outcome;
   }
 
-  CompressOutcome Unsettled(absl::Status status) {
-    const bool copy = std::holds_alternative<CopyTo>(request_.act);
-    CompressOutcome outcome =
-        WithoutEffect(request_, copy ? Outcome::kUnchanged : Outcome::kDamaged, std::move(status));
-    outcome.quarantine = 1;
-    return outcome;
-  }
-
-  Link& link_;
   const CompressRequest& request_;
-  const bool retry_;
-  const absl::Time deadline_;
-  const absl::Duration settle_;
   const std::vector<uint32_t> heads_;
   const uint32_t block_slots_;
-  const IdempotencyKey key_ = NewKey();
-  uint32_t slot_ = 0;
-  v1::CompressRequest message_;
-  v1::CompressResponse response_;
 };
 
 }  // namespace

@@ -16,6 +16,9 @@ namespace kvtriage::client {
 CompressOutcome RunCompress(Link& link, const CacheSpec& cache, const CompressRequest& request,
                             const CallOptions& options, absl::Duration settle);
 
+// Slots of a block of the cache; 1 for a cache without layers, which the service refuses.
+uint32_t BlockSlotsOf(const CacheSpec& cache);
+
 // KV heads of each layer of a call; 0 for a layer that the cache does not have, which is refused.
 std::vector<uint32_t> HeadsOf(const CacheSpec& cache, const std::vector<int32_t>& layers);
 

@@ -223,12 +223,10 @@ CompressOutcome LayersCall::ReadSlot(const absl::Status& status, Writer writer) 
 
 CompressOutcome LayersCall::OfSlot(const absl::Status& status, const SlotReading& reading) {
   if (reading.state == SlotState::kUnsettled) return Unsettled(status);
-  const uint32_t block_slots =
-      cache_.layers.empty() ? 1 : std::max(1u, cache_.layers.front().k.block_slots);
   CompressOutcome outcome;
   outcome.status = status;
-  outcome.fates =
-      FatesOfSlot(reading, request_.sequences, static_cast<uint32_t>(heads_.size()), block_slots);
+  outcome.fates = FatesOfSlot(reading, request_.sequences, static_cast<uint32_t>(heads_.size()),
+                              BlockSlotsOf(cache_));
   outcome.outcome = OutcomeOf(outcome.fates);
   return outcome;
 }
