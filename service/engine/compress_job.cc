@@ -86,6 +86,8 @@ absl::Status RunCompress(const JobContext& context, const Job& job, Answer& answ
   KVTRIAGE_RETURN_IF_ERROR(CheckFences(*job.sequences, spec));
   KVTRIAGE_RETURN_IF_ERROR(CheckDrafts(*job.sequences, spec));
   KVTRIAGE_RETURN_IF_ERROR(run.Plan());
+  KVTRIAGE_ASSIGN_OR_RETURN(auto standing, StandingScores(*job.sequences, spec, run.plan().cache));
+  run.ScoreBy(std::move(standing));
   ScoreLeases leases;
   if (spec.keep_state) {
     KVTRIAGE_RETURN_IF_ERROR(CheckAllLayers(run.plan()));

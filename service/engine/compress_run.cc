@@ -110,14 +110,21 @@ uint64_t CompressRun::ScoredBytes() const {
 
 absl::Status CompressRun::ScoreOne(size_t sequence) {
   KVTRIAGE_RETURN_IF_ERROR(context_.stop());
-  const absl::Status status =
-      spec_.keep_state
-          ? ScoreAndKeep(sequence)
-          : ScoreSequence(context_.backend, plan_.sequences[sequence].triage, spec_.policy,
-                          context_.stop, scored_[sequence], results_[sequence]);
+  const absl::Status status = ScoreSource(sequence);
   const auto info = GetErrorInfo(status);
   if (!info || info->field != "protect") return status;
   return WithFieldPrefix(status, SequenceField(sequence, ""));
+}
+
+absl::Status CompressRun::ScoreSource(size_t sequence) {
+  if (spec_.keep_state) return ScoreAndKeep(sequence);
+  const TriageSequence& triage = plan_.sequences[sequence].triage;
+  if (!standing_.empty()) {
+    return ScoreSums(context_.backend, triage, spec_.policy, *standing_[sequence]->sums,
+                     context_.stop, scored_[sequence], results_[sequence]);
+  }
+  return ScoreSequence(context_.backend, triage, spec_.policy, context_.stop, scored_[sequence],
+                       results_[sequence]);
 }
 
 // The sums before they are pooled or weighed, then the scores from them.

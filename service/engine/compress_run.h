@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "service/engine/in_place.h"
 #include "service/engine/job_context.h"
+#include "service/engine/kept_scores.h"
 #include "service/engine/plan.h"
 #include "service/engine/plan_writes.h"
 #include "service/engine/running_scores.h"
@@ -33,6 +34,8 @@ class CompressRun {
   absl::Status Plan();  // errors: service/engine/planner.h
   // Sequence by sequence. Asks context.stop() between sequences and layers; errors: TriageOne.
   absl::Status Triage();
+  // After Plan: one per sequence, to score by instead of query rows; none is as before.
+  void ScoreBy(ScoresOfSequences standing) { standing_ = std::move(standing); }
   // Instead of Triage: what another way of choosing has found.
   void TakeResults(std::vector<TriageResult> results);
   // The halves of Triage over all sequences. Between them the run needs neither pins nor lane:
@@ -68,6 +71,7 @@ class CompressRun {
 
  private:
   absl::Status ScoreOne(size_t sequence);
+  absl::Status ScoreSource(size_t sequence);
   absl::Status ScoreAndKeep(size_t sequence);
   absl::Status SelectOne(size_t sequence);
   void TellTriage();
@@ -89,6 +93,7 @@ class CompressRun {
   std::vector<TriageResult> results_;
   std::vector<SequenceWrites> writes_;
   std::vector<RowSums> seeds_;
+  ScoresOfSequences standing_;
 };
 
 }  // namespace kvtriage

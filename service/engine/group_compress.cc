@@ -43,6 +43,9 @@ class CompressPart final : public GroupPart {
     KVTRIAGE_RETURN_IF_ERROR(CheckDrafts(*job_.sequences, spec_));
     KVTRIAGE_RETURN_IF_ERROR(run_.Plan());
     KVTRIAGE_RETURN_IF_ERROR(CheckHeads(*spec_.group, run_.plan().cache));
+    KVTRIAGE_ASSIGN_OR_RETURN(auto standing,
+                              StandingScores(*job_.sequences, spec_, run_.plan().cache));
+    run_.ScoreBy(std::move(standing));
     KVTRIAGE_RETURN_IF_ERROR(run_.Score());
     terms_ = TermsOf(spec_, run_.plan().cache);
     heads_ = run_.plan().cache.layers.front().kv_heads();

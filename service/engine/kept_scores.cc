@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/core/error.h"
+#include "service/engine/observe_checks.h"
 #include "service/engine/plan_tables.h"
 
 namespace kvtriage {
@@ -39,6 +40,50 @@ absl::Status CheckDrafts(SequenceTable& sequences, const CompressSpec& spec) {
         .Got(scores->drafts);
   }
   return absl::OkStatus();
+}
+
+namespace {
+
+absl::Status CheckStanding(const RunningScores* scores, const CompressSpec& spec,
+                           const PlanCache& cache, size_t i) {
+  const ScoreSpec& wanted = spec.policy.score;
+  if (scores == nullptr || scores->sums == nullptr || scores->scorer != wanted.scorer ||
+      scores->reduce != wanted.reduce) {
+    return Error(ErrorReason::kPolicyInvalid, SequenceField(i, "sequence_id"),
+                 "no queries came, and the sequence has no running scores of that kind")
+        .Index(i);
+  }
+  if (scores->drafts != 0) {
+    return Error(ErrorReason::kDraftPending, SequenceField(i, "sequence_id"),
+                 "draft rows are outstanding: accept them with Observe or rewind them")
+        .Index(i)
+        .Got(scores->drafts);
+  }
+  const uint64_t rows = spec.sequences[i].physical_len;
+  if (scores->rows != rows) {
+    return Error(ErrorReason::kSequenceStale, SequenceField(i, "physical_len"),
+                 "not the rows that were observed")
+        .Index(i)
+        .Got(rows)
+        .Limit(scores->rows);
+  }
+  return CheckShape(*scores, cache);
+}
+
+}  // namespace
+
+absl::StatusOr<ScoresOfSequences> StandingScores(SequenceTable& sequences, const CompressSpec& spec,
+                                                 const PlanCache& cache) {
+  ScoresOfSequences standing;
+  if (!spec.from_running_scores) return standing;
+  for (size_t i = 0; i < spec.sequences.size(); ++i) {
+    const SequenceSpec& sequence = spec.sequences[i];
+    standing.push_back(Settled(sequences.ScoresOf(sequence.sequence_id, sequence.generation),
+                               sequence.total_dropped));
+    const absl::Status status = CheckStanding(standing.back().get(), spec, cache, i);
+    if (!status.ok()) return status;
+  }
+  return standing;
 }
 
 std::shared_ptr<const RunningScores> ScoresAfter(const std::shared_ptr<const RunningScores>& scores,

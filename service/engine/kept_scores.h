@@ -19,6 +19,16 @@ namespace kvtriage {
 // outstanding draft rows: their queries would stand for other rows.
 absl::Status CheckDrafts(SequenceTable& sequences, const CompressSpec& spec);
 
+using ScoresOfSequences = std::vector<std::shared_ptr<const RunningScores>>;
+
+// The running scores that a planned call without queries is decided by, one per sequence; none when
+// it does not ask for them (CompressSpec::from_running_scores). POLICY_INVALID (field
+// "sequences[i].sequence_id"): there are none, or they are sums of something else; DRAFT_PENDING;
+// SEQUENCE_STALE (field "sequences[i].physical_len"): rows have come that were not observed;
+// GEOMETRY_INVALID (field "cache_id"): they are of another cache.
+absl::StatusOr<ScoresOfSequences> StandingScores(SequenceTable& sequences, const CompressSpec& spec,
+                                                 const PlanCache& cache);
+
 // Scores (settled for the call, of `physical_len` rows) after a call that kept the lists of
 // `result`: gathered with them when the rows have moved, as a second possibility when the worker
 // may follow the answer or not. Null: no scores fit what has become of the sequence, because the

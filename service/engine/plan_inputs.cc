@@ -248,7 +248,8 @@ TriageLayer CutLayer(const CompressSpec& spec, const PlanLayer& layer, size_t in
 
 absl::Status CheckInputs(const CompressSpec& spec, const PlanCache& cache) {
   const Scorer scorer = spec.policy.score.scorer;
-  if (spec.inputs.source == AttentionSource::kNone && UsesQueries(scorer)) {
+  if (spec.inputs.source == AttentionSource::kNone && UsesQueries(scorer) &&
+      !spec.from_running_scores) {
     return Error(ErrorReason::kPolicyInvalid, "inputs", "the scorer needs queries and none came");
   }
   if (spec.inputs.source == AttentionSource::kColumnSums) {

@@ -104,6 +104,9 @@ struct CompressSpec {
   MeasureSpec measure;
   bool keep_state = false;  // the scores are where Observe goes on: window all, a sum of rows
   std::optional<GroupSpec> group;
+  // No queries came for a score that adds up over all rows: the running scores of the sequences
+  // take their place.
+  bool from_running_scores = false;
 };
 
 }  // namespace kvtriage

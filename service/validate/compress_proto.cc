@@ -65,9 +65,11 @@ absl::Status ReadKeepState(const v1::CompressRequest& request, CompressSpec& spe
   spec.keep_state = request.keep_state();
   if (!spec.keep_state) return absl::OkStatus();
   const ScoreSpec& score = spec.policy.score;
-  if (!spec.policy.window.all || !AddsUp(score.scorer) || score.reduce == Reduce::kMax) {
-    return Error(ErrorReason::kPolicyInvalid, "keep_state",
-                 "running scores need window \"all\" and a score that adds up over query rows");
+  if (!spec.policy.window.all || !AddsUp(score.scorer) || score.reduce == Reduce::kMax ||
+      spec.from_running_scores) {
+    return Error(
+        ErrorReason::kPolicyInvalid, "keep_state",
+        "running scores need queries, window \"all\" and a score that adds up over query rows");
   }
   return CheckLengths(spec.policy.budget, LengthRule::kOne, "keep_state");
 }
@@ -127,6 +129,8 @@ absl::Status ParseCompressBody(const v1::CompressRequest& request, const Limits&
   KVTRIAGE_ASSIGN_OR_RETURN(spec.inputs,
                             ParseInputs(request.has_inputs(), request.inputs(), &spec.policy,
                                         request.measure().oracle_recall()));
+  spec.from_running_scores = spec.inputs.source == AttentionSource::kNone &&
+                             spec.policy.window.all && AddsUp(spec.policy.score.scorer);
   KVTRIAGE_RETURN_IF_ERROR(
       ParseScorerTensors(request.inputs(), spec.policy.score.scorer, spec.inputs));
   KVTRIAGE_RETURN_IF_ERROR(ParseAct(request.act(), limits, spec.act));

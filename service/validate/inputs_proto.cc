@@ -142,6 +142,8 @@ absl::Status ReadSums(const v1::ScoreInputs::ColumnSums& sums, const PolicySpec*
 
 absl::Status ReadNoQueries(std::string_view field, const PolicySpec* policy) {
   if (policy == nullptr || !UsesQueries(policy->score.scorer)) return absl::OkStatus();
+  // The running scores of the sequences may stand in: whether there are some, the engine knows.
+  if (policy->window.all && AddsUp(policy->score.scorer)) return absl::OkStatus();
   return Error(ErrorReason::kPolicyInvalid, field, "the scorer needs queries and none were given");
 }
 

@@ -19,6 +19,10 @@ absl::StatusOr<CompressSpec> ParseLayersOpen(const v1::CompressLayersRequest& re
   CompressSpec spec;
   const absl::Status status = ParseCompressBody(open, limits, defaults, spec);
   if (!status.ok()) return UnderField(status, "open");
+  if (spec.from_running_scores) {
+    return absl::Status(Error(ErrorReason::kPolicyInvalid, "open.inputs",
+                              "the scorer needs queries and none were given"));
+  }
   if (spec.policy.granularity == Granularity::kPerSequence) {
     return absl::Status(Error(ErrorReason::kPolicyInvalid, "open.policy.parts.granularity",
                               "one set for all layers cannot be answered layer by layer"));

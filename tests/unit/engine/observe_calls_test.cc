@@ -590,6 +590,109 @@ TEST_F(SmallBudget, AnOutgrownOneIsRefusedAndNothingCounts) {
   EXPECT_EQ(Said(second), "ok");
 }
 
+// A Compress that brings no queries is decided by what Observe has added up: as one that brings the
+// queries of all rows, for heads alone and for a set that they share.
+TEST_F(ObserveCall, ACompressWithoutQueriesGoesByTheRunningScores) {
+  for (const Granularity granularity : {Granularity::kPerHead, Granularity::kPerLayer}) {
+    for (const char* name : {"h2o", "h2o+obc-joint", "vatp"}) {
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(static_cast<int>(granularity)));
+      PolicySpec policy = Named(name, 24);
+      policy.granularity = granularity;
+      EngineWorld world({}, nullptr, MakeCpuBackend(1));
+      DecodeWorker worker(world, {.capacity = 128});
+      for (const uint64_t id : {1, 2}) {
+        worker.SetLike(id, 1);
+        worker.Append(id, 40);
+      }
+      worker.Run(worker.Observe(&policy, {{1, 40, 0, 0, true}}));
+      CompressSpec spec = worker.Compress(policy, 1, 0);
+      spec.inputs = {};
+      spec.from_running_scores = true;
+      const CompressAnswer standing = worker.Run(spec);
+      const CompressAnswer expected = worker.Run(worker.Compress(policy, 2, 40));
+      EXPECT_EQ(standing.sequences[0].triage.kept, expected.sequences[0].triage.kept);
+      worker.CheckRows(1);
+      // The sums have come along.
+      worker.Append(1, 10);
+      const ObserveAnswer next = worker.Run(worker.Observe(nullptr, {{1, 10}}));
+      EXPECT_FALSE(next.steps[0].started);
+      EXPECT_TRUE(next.steps[0].evicted.has_value());
+    }
+  }
+}
+
+TEST_F(ObserveCall, ACompressWithoutQueriesNeedsRunningScoresThatFit) {
+  const auto compress = [this](const PolicySpec& policy, uint64_t id) {
+    CompressSpec spec = worker_.Compress(policy, id, 0);
+    spec.inputs = {};
+    spec.from_running_scores = true;
+    return spec;
+  };
+  worker_.Append(1, 30);
+  EXPECT_EQ(Said(compress(h2o_, 1)), "policy_invalid sequences[0].sequence_id") << "none at all";
+  worker_.Run(worker_.Observe(&h2o_, {{1, 30, 2, 0, true}}));
+  CompressSpec advice = compress(h2o_, 1);
+  advice.act = {};
+  EXPECT_EQ(Said(advice), "draft_pending sequences[0].sequence_id") << "advice would miss them";
+  EXPECT_EQ(Said(worker_.Rewind(1, 2)), "ok");
+  worker_.TakeBack(1, 2);
+  EXPECT_EQ(Said(compress(Named("vatp", 24), 1)), "policy_invalid sequences[0].sequence_id");
+  worker_.Append(1, 1);
+  EXPECT_EQ(Said(compress(h2o_, 1)), "sequence_stale sequences[0].physical_len") << "unobserved";
+  worker_.CheckRows(1);
+  worker_.Run(worker_.Observe(nullptr, {{1, 1, 0, 0, true}}));
+  EXPECT_EQ(Said(compress(h2o_, 1)), "ok");
+}
+
+// Two ranks that each observe their heads: a joined Compress without queries gives both one set,
+// the one that a joined Compress with all queries gives.
+TEST(ObserveRanks, AGroupGoesByTheRunningScoresOfAllRanks) {
+  PolicySpec policy = Named("h2o", 24);
+  policy.granularity = Granularity::kPerLayer;
+  EngineWorld world({}, nullptr, MakeCpuBackend(1));
+  std::vector<std::unique_ptr<DecodeWorker>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(std::make_unique<DecodeWorker>(world, DecodeShape{.capacity = 128}));
+  }
+  // Rank r holds KV heads 2r and 2r + 1 of four; sequences 1 and 2 have the same tokens, and the
+  // ranks' heads differ by what their tokens are.
+  for (int rank = 0; rank < 2; ++rank) {
+    DecodeWorker& worker = *ranks[static_cast<size_t>(rank)];
+    for (const uint64_t id : {1, 2}) {
+      worker.SetLike(id, static_cast<uint64_t>(rank) + 1);
+      worker.Append(id, 40);
+    }
+    worker.Run(worker.Observe(&policy, {{1, 40, 0, 0, true}}));
+  }
+  const auto kept = [&](uint64_t id, bool standing) {
+    std::vector<PendingCall> calls;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      CompressSpec spec = ranks[rank]->Compress(policy, id, standing ? 0 : 40);
+      if (standing) spec.inputs = {};
+      spec.from_running_scores = standing;
+      GroupSpec group;
+      group.key.fill(static_cast<uint8_t>(id));
+      group.rank = rank;
+      group.size = 2;
+      group.first_kv_head = 2 * rank;
+      group.total_kv_heads = 4;
+      spec.group = group;
+      calls.push_back(Start(world, ranks[rank]->session(), std::move(spec)));
+    }
+    std::vector<std::vector<std::vector<int32_t>>> sets;
+    for (PendingCall& call : calls) {
+      const CallResult result = call.Get();
+      EXPECT_TRUE(result.status.ok()) << result.status;
+      if (result.status.ok()) sets.push_back(CompressOf(result).sequences[0].triage.kept);
+    }
+    return sets;
+  };
+  const auto standing = kept(1, true), expected = kept(2, false);
+  ASSERT_EQ(standing.size(), 2u);
+  EXPECT_EQ(standing[0], standing[1]) << "one set for both";
+  EXPECT_EQ(standing, expected);
+}
+
 class FewRecords : public ObserveCall {
  protected:
   FewRecords() : ObserveCall({.sequences = 5, .capacity = 64}, Limits()) {}

@@ -241,5 +241,25 @@ TEST(ParseCompress, RecencyNeedsNoInputsAtAll) {
   EXPECT_TRUE(Parsed(request).measure.output_error);
 }
 
+// Sums over all rows may stand in for queries that did not come; a window of some rows has none.
+TEST(ParseCompress, WithoutQueriesRunningScoresMayStandIn) {
+  v1::CompressRequest request = ValidCompressFrom(ScoreInputs::kKeysOnly);
+  EXPECT_FALSE(Parsed(request).from_running_scores);
+  for (const char* name : {"h2o", "vatp", "h2o+drop"}) {
+    request.mutable_policy()->clear_parts();
+    request.mutable_policy()->set_name(name);
+    EXPECT_TRUE(Parsed(request).from_running_scores) << name;
+  }
+  v1::CompressRequest seeds = request;
+  seeds.set_keep_state(true);
+  EXPECT_EQ(GetErrorInfo(ParseCompress(seeds, Limits(), PolicyDefaults()).status())->field,
+            "keep_state");
+  request.mutable_policy()->set_name("snapkv");
+  const auto refused = GetErrorInfo(ParseCompress(request, Limits(), PolicyDefaults()).status());
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->reason, ErrorReason::kPolicyInvalid);
+  EXPECT_EQ(refused->field, "inputs.keys_only");
+}
+
 }  // namespace
 }  // namespace kvtriage
