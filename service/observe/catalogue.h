@@ -57,14 +57,16 @@ inline constexpr std::array<const char*, 8> kStageValues = {
 inline constexpr std::array<const char*, 4> kWorkValues = {
     "score", "select", "measure", "move",
 };
-inline constexpr std::array<const char*, 65> kReasonValues = {
+inline constexpr std::array<const char*, 75> kReasonValues = {
     "field_missing", "field_invalid", "enum_unspecified", "geometry_overflow", "geometry_invalid",
     "too_many", "view_overlap", "view_not_nested", "block_duplicate", "block_out_of_range",
     "table_too_short", "index_invalid", "index_out_of_range", "range_out_of_region",
     "policy_unknown", "policy_invalid", "lengths_unequal", "budget_too_small", "no_usable_row",
     "result_too_large", "ledger_too_small", "deadline_too_long", "unsupported", "rope_unsupported",
     "stage_mismatch", "memory_unknown", "ticket_unknown", "region_not_sealed", "fd_wrong_type",
-    "fd_too_small", "map_failed", "fingerprint_mismatch", "region_read_only", "region_retiring",
+    "fd_too_small", "handle_malformed", "gpu_not_visible", "pid_collision", "map_failed",
+    "vmm_memory", "peer_unsupported", "stale_generation", "mig_unsupported", "fingerprint_mismatch",
+    "region_read_only", "region_retiring", "mixed_memory", "no_device", "handle_in_use",
     "quota_bytes", "session_unknown", "session_not_bound", "session_limit", "session_ended",
     "api_revision", "queue_full", "session_busy", "quota_state", "deadline_unmeetable", "draining",
     "device_sick", "sequence_unknown", "sequence_stale", "sequence_released", "block_shared",
@@ -151,7 +153,7 @@ inline constexpr Metric kQueueJobs = {Type::kGauge, "kvtriage_queue_jobs",
 inline constexpr Metric kQueueLimitJobs = {Type::kGauge, "kvtriage_queue_limit_jobs",
     "Length at which new work is refused.", 1};
 inline constexpr Metric kRejectionsTotal = {Type::kCounter, "kvtriage_rejections_total",
-    "Requests refused, by named reason.", 65};
+    "Requests refused, by named reason.", 75};
 inline constexpr Metric kSessions = {Type::kGauge, "kvtriage_sessions",
     "Attached sessions.", 1};
 inline constexpr Metric kSessionsOpenedTotal = {Type::kCounter, "kvtriage_sessions_opened_total",
