@@ -3,18 +3,31 @@
 
 namespace kvtriage {
 
-cudaError_t LaunchDivergence(const DivergenceArgs& args, bool relative, bool wide,
-                             cudaStream_t stream) {
+namespace {
+
+template <DivergenceForm kForm>
+cudaError_t Launch(const DivergenceArgs& args, bool wide, cudaStream_t stream) {
   constexpr uint32_t kRows = kDivergenceThreads / 32;
   LaunchShape shape;
   shape.blocks_x = (args.count + kRows - 1) / kRows;
   shape.threads = kDivergenceThreads;
-  if (relative) {
-    return wide ? LaunchKernel(DivergeRowsKernel<true, true>, shape, stream, args)
-                : LaunchKernel(DivergeRowsKernel<true, false>, shape, stream, args);
+  return wide ? LaunchKernel(DivergeRowsKernel<kForm, true>, shape, stream, args)
+              : LaunchKernel(DivergeRowsKernel<kForm, false>, shape, stream, args);
+}
+
+}  // namespace
+
+cudaError_t LaunchDivergence(const DivergenceArgs& args, DivergenceForm form, bool wide,
+                             cudaStream_t stream) {
+  switch (form) {
+    case DivergenceForm::kL2:
+      return Launch<DivergenceForm::kL2>(args, wide, stream);
+    case DivergenceForm::kRelative:
+      return Launch<DivergenceForm::kRelative>(args, wide, stream);
+    case DivergenceForm::kApart:
+      return Launch<DivergenceForm::kApart>(args, wide, stream);
   }
-  return wide ? LaunchKernel(DivergeRowsKernel<false, true>, shape, stream, args)
-              : LaunchKernel(DivergeRowsKernel<false, false>, shape, stream, args);
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace kvtriage

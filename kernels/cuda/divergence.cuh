@@ -51,7 +51,7 @@ SIMT_DEVICE void LoadPiece(const RowSide& side, uint32_t first, uint32_t count, 
 }
 
 // kWide: both sides are rows of two-byte elements whose pieces are aligned to 16 bytes.
-template <bool kRelative, bool kWide>
+template <DivergenceForm kForm, bool kWide>
 SIMT_KERNEL void SIMT_BOUNDS(kDivergenceThreads, kWide ? 12 : 8)
     DivergeRowsKernel(DivergenceArgs args) {
   const uint32_t lane = simt::ThreadX() % 32;
@@ -77,17 +77,19 @@ SIMT_KERNEL void SIMT_BOUNDS(kDivergenceThreads, kWide ? 12 : 8)
       for (uint32_t i = 0; i < kPieceElems; ++i) {
         const float change = a[i] - b[i];
         difference += change * change;
-        if constexpr (kRelative) old += b[i] * b[i];
+        if constexpr (kForm != DivergenceForm::kL2) old += b[i] * b[i];
       }
     }
   }
   SIMT_UNROLL
   for (uint32_t step = 16; step > 0; step /= 2) {
     difference += simt::ShuffleXor(simt::kAllLanes, difference, step);
-    if constexpr (kRelative) old += simt::ShuffleXor(simt::kAllLanes, old, step);
+    if constexpr (kForm != DivergenceForm::kL2) old += simt::ShuffleXor(simt::kAllLanes, old, step);
   }
   if (lane == 0) {
-    simt::Store(args.divergence + item, kRelative ? difference / (old + 1e-6f) : difference);
+    if constexpr (kForm == DivergenceForm::kRelative) difference /= old + 1e-6f;
+    simt::Store(args.divergence + item, difference);
+    if constexpr (kForm == DivergenceForm::kApart) simt::Store(args.old + item, old);
   }
 }
 

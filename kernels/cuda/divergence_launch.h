@@ -18,10 +18,14 @@ struct DivergenceArgs {
   uint32_t fresh_first, cached_first;  // absolute row of each side's row 0
   const int32_t* rows;                 // [count] absolute rows
   uint32_t count;
-  float* divergence;  // [count]
+  float* divergence;  // [count]; kApart: sums of squared differences
+  float* old;         // [count] sums of squares of the cached rows; kApart only
 };
 
-cudaError_t LaunchDivergence(const DivergenceArgs& args, bool relative, bool wide,
+// What is made of a row's sums.
+enum class DivergenceForm : uint8_t { kL2, kRelative, kApart };
+
+cudaError_t LaunchDivergence(const DivergenceArgs& args, DivergenceForm form, bool wide,
                              cudaStream_t stream);
 
 }  // namespace kvtriage

@@ -21,8 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # for. Templates: the first pattern that matches the demangled name.
 BARS = [
     (r"CompactRows<", 40),
-    (r"DivergeRowsKernel<(true|false), true>", 40),
-    (r"DivergeRowsKernel<(true|false), false>", 64),  # rows of odd types and strides: right, not fast
+    (r"DivergeRowsKernel<.*, true>", 40),
+    (r"DivergeRowsKernel<.*, false>", 64),  # rows of odd types and strides: right, not fast
     (r"RotateKeysKernel", 40),
     (r"SelectKernel", 64),
 ]
@@ -58,6 +58,7 @@ def kernels_of(report):
 
 def short_name(name):
     """kvtriage::CompactRows<unsigned char>(...) -> CompactRows<unsigned char>"""
+    name = re.sub(r"\(kvtriage::(\w+)\)", r"\1 ", name)  # the type before an enumerator's number
     return re.sub(r"\(.*$", "", name.replace("kvtriage::", "").replace("simt::", "")).removeprefix("void ")
 
 

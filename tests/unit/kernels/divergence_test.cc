@@ -75,19 +75,28 @@ struct StoredRows {
   }
 };
 
-double DivergenceByHand(const StoredRows& fresh, const StoredRows& cached, uint32_t p,
-                        DivergenceMetric metric) {
-  const ViewLayout& layout = fresh.rows.view.layout;
+struct PlainSums {
   double difference = 0, old = 0;
+};
+
+PlainSums SumsByHand(const StoredRows& fresh, const StoredRows& cached, uint32_t p) {
+  const ViewLayout& layout = fresh.rows.view.layout;
+  PlainSums sums;
   for (uint32_t h = 0; h < layout.heads; ++h) {
     for (uint32_t e = 0; e < layout.row_elems; ++e) {
       const double x = fresh.Number(h, p - fresh.rows.first_row, e);
       const double y = cached.Number(h, p - cached.rows.first_row, e);
-      difference += (x - y) * (x - y);
-      old += y * y;
+      sums.difference += (x - y) * (x - y);
+      sums.old += y * y;
     }
   }
-  return metric == DivergenceMetric::kL2 ? difference : difference / (old + 1e-6);
+  return sums;
+}
+
+double DivergenceByHand(const StoredRows& fresh, const StoredRows& cached, uint32_t p,
+                        DivergenceMetric metric) {
+  const PlainSums sums = SumsByHand(fresh, cached, p);
+  return metric == DivergenceMetric::kL2 ? sums.difference : sums.difference / (sums.old + 1e-6);
 }
 
 std::vector<float> RandomRows(size_t count, std::mt19937& random) {
@@ -134,6 +143,37 @@ TEST_P(DivergeTest, EqualsFloat64OnEveryTypeAndLayout) {
         EXPECT_EQ(result.divergence, first);
       });
     }
+  }
+}
+
+// What ranks of a model need who add their sums up.
+TEST_P(DivergeTest, SumsApartAreThoseOfTheQuotient) {
+  for (uint32_t seed = 0; seed < Times(20); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const DType type = kAnyType[seed % 5];
+    const uint32_t heads = 1 + random() % 3, elems = 1 + random() % 70;
+    const StoredRows fresh(RandomRows(20 * heads * elems, random), 20, heads, elems, type, 0,
+                           random);
+    const StoredRows cached(RandomRows(20 * heads * elems, random), 20, heads, elems, type, 0,
+                            random);
+    const std::vector<int32_t> rows = {0, 3, 4, 7, 11, 19};
+    DivergenceRequest request{fresh.rows, cached.rows, rows, DivergenceMetric::kRelative};
+    ForEachWay([&] {
+      request.apart = false;
+      DivergenceResult quotient, sums;
+      ASSERT_TRUE(Diverge(request, quotient).ok());
+      EXPECT_TRUE(quotient.old.empty());
+      request.apart = true;
+      ASSERT_TRUE(Diverge(request, sums).ok());
+      ASSERT_EQ(sums.old.size(), rows.size());
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const PlainSums right = SumsByHand(fresh, cached, static_cast<uint32_t>(rows[i]));
+        EXPECT_NEAR(sums.divergence[i], right.difference, 1e-5 * right.difference);
+        EXPECT_NEAR(sums.old[i], right.old, 1e-5 * right.old);
+        EXPECT_EQ(RelativeDivergence(sums.divergence[i], sums.old[i]), quotient.divergence[i]);
+      }
+    });
   }
 }
 
