@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/core/checked_math.h"
+#include "kernels/core/quality_rules.h"
 #include "kernels/cpu/quality_rows.h"
 #include "kernels/cpu/rank_cut.h"
 
@@ -12,24 +13,6 @@ namespace {
 
 // Rows of one piece of work: they share one read of K and V.
 constexpr size_t kTaskRows = 64;
-
-HeadQuality Summarise(const RowQuality* rows, size_t count) {
-  HeadQuality head;
-  for (size_t n = 0; n < count; ++n) {
-    const RowQuality& row = rows[n];
-    if (!row.usable) continue;
-    head.mass_low = head.usable_rows == 0 ? row.mass : std::min(head.mass_low, row.mass);
-    head.mass_mean += row.mass;
-    const double error =
-        std::sqrt(row.error_square) / std::max(std::sqrt(row.output_square), 1e-12);
-    head.error_high = std::max(head.error_high, error);
-    head.error_squares += row.error_square;
-    head.output_squares += row.output_square;
-    ++head.usable_rows;
-  }
-  if (head.usable_rows > 0) head.mass_mean /= head.usable_rows;
-  return head;
-}
 
 }  // namespace
 
@@ -46,21 +29,7 @@ void MeasureLayer(const QualityRequest& request, ThreadTeam& team, QualityResult
                            std::min(begin + kTaskRows, group_rows)};
     MeasureRows(task, scratch[static_cast<size_t>(worker)], &measured[head * group_rows + begin]);
   });
-  result.heads.clear();
-  for (uint32_t head = 0; head < heads; ++head) {
-    result.heads.push_back(Summarise(measured.data() + head * group_rows, group_rows));
-  }
-  // A learned sink takes a share that only it knows.
-  const double least = request.input.sink_logits ? 0.0 : 0.9;
-  result.lse_suspect = request.input.source == AttentionSource::kQueryOutput &&
-                       std::any_of(measured.begin(), measured.end(), [&](const RowQuality& row) {
-                         const bool seen = row.usable || row.total != 0;
-                         return seen && !(row.total >= least && row.total <= 1.1);
-                       });
-}
-
-double HeadQuality::error() const {
-  return std::sqrt(error_squares / std::max(output_squares, 1e-24));
+  SummariseRows(request, measured, result);
 }
 
 double OracleRecall(std::span<const float> oracle, std::span<const int32_t> candidates,

@@ -30,13 +30,6 @@ bool AppendRow(const TensorView& tensor, uint64_t row, uint64_t head, std::vecto
 
 }  // namespace
 
-size_t MeasuredRows(const QualityRequest& request) {
-  const AttentionInput& input = request.input;
-  const size_t supplied = input.source == AttentionSource::kReady ? input.a.rows : input.q.rows;
-  return input.row_limits.empty() ? std::min<size_t>(supplied, request.layer.sequence.rows)
-                                  : supplied;
-}
-
 void GatherQualityRows(const QualityTask& task, QualityRows& rows) {
   const AttentionInput& input = task.request.input;
   const bool ready = input.source == AttentionSource::kReady;

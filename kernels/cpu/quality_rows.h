@@ -6,18 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/core/quality_rules.h"
 #include "kernels/cpu/aligned_floats.h"
 #include "kvtriage/kernels/quality.h"
 
 namespace kvtriage {
-
-struct RowQuality {
-  bool usable = false;
-  double mass = 0;           // sum of A over kept tokens
-  double total = 0;          // sum of A over all tokens that the row sees; not finite: not usable
-  double error_square = 0;   // |O^ - o|^2
-  double output_square = 0;  // |o|^2
-};
 
 // Rows [begin, end) of a KV head's group, numbered head by head: row n is row n % rows of query
 // head n / rows of the group.
@@ -27,9 +20,6 @@ struct QualityTask {
   size_t rows;  // of the input that are measured, per query head
   size_t begin, end;
 };
-
-// The number of an input's rows that are measured: all that can have a place in the sequence.
-size_t MeasuredRows(const QualityRequest& request);
 
 // What the kernels need of the usable rows of a task.
 struct QualityRows {
