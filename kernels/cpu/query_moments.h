@@ -3,20 +3,12 @@
 #define KVTRIAGE_KERNELS_CPU_QUERY_MOMENTS_H_
 
 #include <cstdint>
-#include <vector>
 
+#include "kernels/core/expected_rules.h"
 #include "kernels/cpu/aligned_floats.h"
 #include "kvtriage/kernels/views.h"
 
 namespace kvtriage {
-
-// Of the rows whose elements are all finite.
-struct QueryMoments {
-  uint64_t rows = 0,
-           skipped = 0;      // rows that count, rows left out; nothing else is set when rows = 0
-  std::vector<double> mean;  // [dk]
-  std::vector<double> covariance;  // [dk][dk], divided by the number of rows
-};
 
 // Work memory of one worker.
 struct MomentScratch {

@@ -1,10 +1,10 @@
 #include "kernels/cpu/score.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
-#include "kernels/core/error.h"
+#include "kernels/core/score_rules.h"
+#include "kernels/core/status_macros.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/score_critical.h"
 #include "kernels/cpu/score_expected.h"
@@ -49,52 +49,20 @@ absl::Status ScoreSource(const ScoreRequest& request, ThreadTeam& team, ScoreRes
     default:
       break;
   }
-  switch (request.input.source) {
-    case AttentionSource::kQuery:
-    case AttentionSource::kQueryOutput:
-    case AttentionSource::kReady:
-      return ScoreQueries(request, team, result);
-    case AttentionSource::kColumnSums:
-      return ScoreColumnSums(request, team, result);
-    case AttentionSource::kNone:
-      break;
+  if (request.input.source != AttentionSource::kColumnSums) {
+    return ScoreQueries(request, team, result);
   }
-  return Error(ErrorReason::kPolicyInvalid, "policy.scorer", "this scorer needs queries");
+  ScoreColumnSums(request, team, result);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-bool ReadsValues(Scorer scorer) {
-  switch (scorer) {
-    case Scorer::kObcValue:
-    case Scorer::kObcKey:
-    case Scorer::kObcJoint:
-    case Scorer::kDrop:
-    case Scorer::kVatp:
-    case Scorer::kCritical:
-    case Scorer::kLagKv:
-    case Scorer::kExpectedAttention:
-      return true;
-    case Scorer::kAttention:
-    case Scorer::kKeyNorm:
-    case Scorer::kKeyDiff:
-    case Scorer::kRecency:
-    case Scorer::kRandom:
-      break;
-  }
-  return false;
-}
-
-bool NeedsOutputs(Scorer scorer) {
-  return scorer == Scorer::kObcKey || scorer == Scorer::kObcJoint || scorer == Scorer::kDrop;
-}
-
 absl::Status ScoreLayer(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
   result = ScoreResult();
-  const absl::Status scored = ScoreSource(request, team, result);
-  if (!scored.ok()) return scored;
-  result.nonfinite_tokens = static_cast<uint32_t>(std::count_if(
-      result.scores.begin(), result.scores.end(), [](float score) { return std::isnan(score); }));
+  KVTRIAGE_RETURN_IF_ERROR(CheckScoreInputs(request));
+  KVTRIAGE_RETURN_IF_ERROR(ScoreSource(request, team, result));
+  CountNonfinite(result);
   PoolLists(request, team, result);
   if (request.spec.scorer == Scorer::kCritical) FinishCritical(request.spec, result);
   return absl::OkStatus();

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "kernels/core/checked_math.h"
-#include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "kernels/cpu/projected_norms.h"
 #include "kernels/cpu/score_queries.h"
@@ -34,21 +33,11 @@ void ProjectValues(const ScoreRequest& request, ThreadTeam& team, std::vector<fl
 }  // namespace
 
 absl::Status ScoreCritical(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
-  if (!request.input.output_projection) {
-    return Error(ErrorReason::kFieldMissing, "inputs.output_projection", "the scorer reads it");
-  }
   KVTRIAGE_RETURN_IF_ERROR(ScoreQueries(request, team, result));
   const auto rows = static_cast<float>(std::max<size_t>(1, WindowOf(request).rows));
   for (float& score : result.scores) score /= rows;
   ProjectValues(request, team, result.second_scores);
   return absl::OkStatus();
-}
-
-void FinishCritical(const ScoreSpec& spec, ScoreResult& result) {
-  const auto epsilon = static_cast<float>(spec.epsilon);
-  for (size_t i = 0; i < result.scores.size(); ++i) {
-    result.second_scores[i] *= result.scores[i] + epsilon;
-  }
 }
 
 }  // namespace kvtriage

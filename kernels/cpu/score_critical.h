@@ -10,11 +10,8 @@
 namespace kvtriage {
 
 // kCritical. Fills `result` but for pooling and nonfinite_tokens; second_scores hold n until
-// FinishCritical. Sources as for ScoreQueries; input.output_projection must be given.
+// FinishCritical (kernels/core/score_rules.h). Sources as for ScoreQueries.
 absl::Status ScoreCritical(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result);
-
-// After pooling: second_scores become (a + epsilon) n.
-void FinishCritical(const ScoreSpec& spec, ScoreResult& result);
 
 }  // namespace kvtriage
 

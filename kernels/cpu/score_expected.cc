@@ -1,14 +1,14 @@
 #include "kernels/cpu/score_expected.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <span>
 #include <vector>
 
+#include "kernels/core/average_turn.h"
 #include "kernels/core/checked_math.h"
 #include "kernels/core/dtype.h"
-#include "kernels/core/error.h"
-#include "kernels/cpu/average_turn.h"
+#include "kernels/core/expected_rules.h"
+#include "kernels/core/status_macros.h"
 #include "kernels/cpu/expected_logits.h"
 #include "kernels/cpu/query_moments.h"
 #include "kernels/cpu/row_blocks.h"
@@ -17,10 +17,6 @@ namespace kvtriage {
 namespace {
 
 constexpr uint64_t kRangeTokens = 1024;  // rows of one piece of work
-
-bool AllFinite(const std::vector<double>& values) {
-  return std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
-}
 
 // The numbers that the caller gives instead of queries.
 QueryMoments GivenMoments(const AttentionInput& input, uint32_t head) {
@@ -35,8 +31,7 @@ QueryMoments GivenMoments(const AttentionInput& input, uint32_t head) {
           LoadElement(input.query_covariance.At(r, head, c), input.query_covariance.dtype));
     }
   }
-  const bool finite = AllFinite(moments.mean) && AllFinite(moments.covariance);
-  (finite ? moments.rows : moments.skipped) = 1;
+  CountGivenMoments(moments);
   return moments;
 }
 
@@ -57,12 +52,7 @@ class ExpectedScorer {
 
   absl::Status Run() {
     if (first_ < tokens_) FindQueries();
-    for (uint32_t head = 0; first_ < tokens_ && head < heads_; ++head) {
-      const auto begin = usable_.begin() + head * group_;
-      if (std::find(begin, begin + group_, 1) != begin + group_) continue;
-      return Error(ErrorReason::kNoUsableRow, "inputs", "no queries of this KV head are finite")
-          .Index(head);
-    }
+    KVTRIAGE_RETURN_IF_ERROR(CheckUsable(usable_, group_));
     scratch_.resize(static_cast<size_t>(team_.threads()));
     logits_.resize(group_ * tokens_);
     norms_.resize(tokens_);
@@ -93,17 +83,10 @@ class ExpectedScorer {
 
   ExpectedQuery QueryOf(QueryMoments& moments, const AverageTurn& turn) const {
     const size_t size = moments.mean.size();
-    turn.Apply(moments.mean.data(), 1);
-    turn.ApplyBothSides(moments.covariance, size);
-    const double scale = request_.input.scale;
-    ExpectedQuery query;
-    for (const double x : moments.mean) query.linear.push_back(static_cast<float>(scale * x));
-    std::vector<float> rows(size * size);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      rows[i] = static_cast<float>(scale * scale / 2 * moments.covariance[i]);
-    }
-    query.quadratic.resize(size * size);
-    PackRowBlocks(rows.data(), size, size, size, ExpectedTileRows(), query.quadratic.data());
+    const ExpectedForm form = FormOf(moments, turn, request_.input.scale);
+    ExpectedQuery query{.linear = form.linear, .quadratic = std::vector<float>(size * size)};
+    PackRowBlocks(form.quadratic.data(), size, size, size, ExpectedTileRows(),
+                  query.quadratic.data());
     return query;
   }
 
@@ -124,40 +107,13 @@ class ExpectedScorer {
       ExpectedLogits(request_.layer, head, group, begin, end, scratch_[static_cast<size_t>(worker)],
                      logits, norms_.data() + begin);
     });
-    team_.Run(members.size(),
-              [&](size_t i, int) { Softmax(logits_.data() + members[i] * tokens_); });
-    float* const scores = result_.scores.data() + head * tokens_;
-    for (uint64_t p = 0; p < tokens_; ++p) {
-      if (std::isnan(norms_[p])) {
-        scores[p] = norms_[p];
-      } else if (p >= first_) {
-        float sum = 0.0f;
-        for (const uint32_t i : members) sum += logits_[i * tokens_ + p];
-        const float weight =
-            sum / static_cast<float>(group_) + static_cast<float>(request_.spec.epsilon);
-        scores[p] = weight == 0.0f ? 0.0f : weight * norms_[p];
-      }
-    }
-  }
-
-  // Weights in place of the logits from the first row behind the sinks on; 0 for bad rows.
-  void Softmax(float* logits) const {
-    constexpr float kLargest = std::numeric_limits<float>::max();
-    float top = -kLargest;
-    for (uint64_t p = first_; p < tokens_; ++p) {
-      // Numbers beyond float32 count as its ends, so that the others keep their meaning.
-      float& logit = logits[p];
-      logit = logit >= -kLargest ? std::min(logit, kLargest) : -kLargest;
-      if (!std::isnan(norms_[p])) top = std::max(top, logit);
-    }
-    double sum = 0;
-    for (uint64_t p = first_; p < tokens_; ++p) {
-      if (!std::isnan(norms_[p])) sum += std::exp(double{logits[p]} - top);
-    }
-    for (uint64_t p = first_; p < tokens_; ++p) {
-      const bool bad = std::isnan(norms_[p]);
-      logits[p] = bad ? 0.0f : static_cast<float>(std::exp(double{logits[p]} - top) / sum);
-    }
+    team_.Run(members.size(), [&](size_t i, int) {
+      ExpectedSoftmax(norms_, first_, {logits_.data() + members[i] * tokens_, tokens_});
+    });
+    std::vector<std::span<const float>> weights;
+    for (const uint32_t i : members) weights.emplace_back(logits_.data() + i * tokens_, tokens_);
+    ExpectedScores(weights, norms_, first_, group_, request_.spec.epsilon,
+                   {result_.scores.data() + head * tokens_, tokens_});
   }
 
   const ScoreRequest& request_;

@@ -1,11 +1,10 @@
 #include "kernels/cpu/score_lagkv.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "kernels/core/checked_math.h"
+#include "kernels/core/lag_ranks.h"
 #include "kernels/cpu/lag_panels.h"
 
 namespace kvtriage {
@@ -16,9 +15,8 @@ constexpr uint64_t kMarkTokens = 4096;  // rows of one piece of the first pass
 // Work memory of one worker.
 struct PartitionScratch {
   LagScratch lag;
-  std::vector<float> low, high, deviations;
-  std::vector<double> importance;
-  std::vector<uint32_t> order;
+  std::vector<float> low, high, of_keys, of_values;
+  LagRankScratch ranks;
 };
 
 class LagScorer {
@@ -40,14 +38,10 @@ class LagScorer {
   void Run() {
     MarkBad();
     result_.scores = bad_;  // 0, or NaN for bad rows
-    if (tokens_ < sinks_ + 2 * lag_) {
-      for (uint64_t i = 0; i < result_.scores.size(); ++i) {
-        result_.scores[i] += static_cast<float>(i % tokens_);
-      }
-      return;
+    const uint64_t measured = MeasuredPartitions(tokens_, sinks_, lag_);
+    for (uint64_t head = 0; head < heads_; ++head) {
+      AddLagDefaults(measured, {result_.scores.data() + head * tokens_, tokens_});
     }
-    for (float& score : result_.scores) score += 1.0f;
-    const uint64_t measured = (tokens_ - sinks_) / lag_ - 1;
     team_.Run(heads_ * measured, [&](size_t item, int worker) {
       RankPartition(static_cast<uint32_t>(item / measured), item % measured,
                     scratch_[static_cast<size_t>(worker)]);
@@ -72,54 +66,23 @@ class LagScorer {
 
   void RankPartition(uint32_t head, uint64_t partition, PartitionScratch& scratch) {
     const uint64_t begin = sinks_ + partition * lag_;
-    scratch.importance.assign(lag_, 0.0);
-    AddSpread(layer_.k, head, begin, scratch);
-    AddSpread(layer_.v, head, begin, scratch);
-    const float* const bad = BadOf(head, begin);
-    std::vector<uint32_t>& order = scratch.order;
-    order.clear();
-    for (uint32_t i = 0; i < lag_; ++i) {
-      if (bad[i] == 0.0f) order.push_back(i);
-    }
-    // Worst first; of equal rows the later one is worse.
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-      const double left = scratch.importance[a], right = scratch.importance[b];
-      return left != right ? left < right : a > b;
-    });
-    float* const scores = result_.scores.data() + head * tokens_ + begin;
-    for (size_t rank = 0; rank < order.size(); ++rank) {
-      scores[order[rank]] = static_cast<float>(rank) / static_cast<float>(lag_);
-    }
+    Measure(layer_.k, head, begin, scratch, scratch.of_keys);
+    Measure(layer_.v, head, begin, scratch, scratch.of_values);
+    RankLagPartition(scratch.of_keys, scratch.of_values, {BadOf(head, begin), lag_}, scratch.ranks,
+                     {result_.scores.data() + head * tokens_ + begin, lag_});
   }
 
-  // Adds the softmax of the deviations of the partition at `begin`, measured with the one behind
-  // it.
-  void AddSpread(const KvView& view, uint32_t head, uint64_t begin, PartitionScratch& scratch) {
+  // Deviations of the partition at `begin`, measured with the one behind it.
+  void Measure(const KvView& view, uint32_t head, uint64_t begin, PartitionScratch& scratch,
+               std::vector<float>& deviations) {
     const uint64_t next = begin + lag_, end = next + lag_;
     scratch.low.resize(view.layout.row_elems);
     scratch.high.resize(view.layout.row_elems);
-    scratch.deviations.resize(lag_);
+    deviations.resize(lag_);
     FindExtremes({view, layer_.sequence, head, next, end}, BadOf(head, next), scratch.lag,
                  scratch.low.data(), scratch.high.data());
     Deviations({view, layer_.sequence, head, begin, next}, scratch.low.data(), scratch.high.data(),
-               scratch.lag, scratch.deviations.data());
-    const float* const bad = BadOf(head, begin);
-    double top = 0;
-    for (uint64_t i = 0; i < lag_; ++i) {
-      float& deviation = scratch.deviations[i];
-      // Numbers beyond float32 count as its largest, so that the order stays total.
-      if (!(deviation <= std::numeric_limits<float>::max())) {
-        deviation = std::numeric_limits<float>::max();
-      }
-      if (bad[i] == 0.0f) top = std::max(top, double{deviation});
-    }
-    double sum = 0;
-    for (uint64_t i = 0; i < lag_; ++i) {
-      if (bad[i] == 0.0f) sum += std::exp(scratch.deviations[i] - top);
-    }
-    for (uint64_t i = 0; i < lag_; ++i) {
-      if (bad[i] == 0.0f) scratch.importance[i] += std::exp(scratch.deviations[i] - top) / sum;
-    }
+               scratch.lag, deviations.data());
   }
 
   const LayerRows& layer_;
@@ -131,11 +94,6 @@ class LagScorer {
 };
 
 }  // namespace
-
-uint32_t LagTail(uint32_t rows, uint32_t sinks, uint32_t lag) {
-  if (rows < uint64_t{sinks} + 2 * uint64_t{lag}) return 0;
-  return lag + (rows - sinks) % lag;
-}
 
 void ScoreLagKv(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
   LagScorer(request, team, result).Run();

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kernels/core/dtype.h"
-#include "kernels/core/error.h"
 #include "kernels/core/splitmix64.h"
 #include "kernels/cpu/score_tokens.h"
 
@@ -43,13 +42,9 @@ void ReduceColumns(const ScoreRequest& request, uint32_t list, float* scores, fl
 
 }  // namespace
 
-absl::Status ScoreColumnSums(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
+void ScoreColumnSums(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
   const Scorer scorer = request.spec.scorer;
   const bool summed = request.input.sums_axis == HeadAxis::kSummed;
-  if (scorer != Scorer::kAttention && (scorer != Scorer::kVatp || summed)) {
-    return Error(ErrorReason::kPolicyInvalid, "policy.scorer",
-                 "this scorer cannot be computed from these column sums");
-  }
   const uint64_t tokens = request.layer.sequence.rows;
   result.lists = summed ? 1 : request.layer.k.layout.heads;
   result.scores.resize(result.lists * tokens);
@@ -69,7 +64,6 @@ absl::Status ScoreColumnSums(const ScoreRequest& request, ThreadTeam& team, Scor
       if (std::isnan(magnitudes[p])) mass[p] = 0.0f;
     }
   });
-  return absl::OkStatus();
 }
 
 void ScoreWithoutCache(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {

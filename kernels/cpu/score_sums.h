@@ -2,14 +2,13 @@
 #ifndef KVTRIAGE_KERNELS_CPU_SCORE_SUMS_H_
 #define KVTRIAGE_KERNELS_CPU_SCORE_SUMS_H_
 
-#include "absl/status/status.h"
 #include "kernels/cpu/thread_team.h"
 #include "kvtriage/kernels/score.h"
 
 namespace kvtriage {
 
 // Scores and mass from AttentionSource::kColumnSums, before pooling.
-absl::Status ScoreColumnSums(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result);
+void ScoreColumnSums(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result);
 
 // Scorer::kRecency and kRandom; reads neither K nor V.
 void ScoreWithoutCache(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result);

@@ -1,7 +1,7 @@
 // The mean of the rotations by a run of positions: no rotation itself, it shortens what turns fast.
 // Turned channels are multiplied with the rope's attention factor, as those of queries are.
-#ifndef KVTRIAGE_KERNELS_CPU_AVERAGE_TURN_H_
-#define KVTRIAGE_KERNELS_CPU_AVERAGE_TURN_H_
+#ifndef KVTRIAGE_KERNELS_CORE_AVERAGE_TURN_H_
+#define KVTRIAGE_KERNELS_CORE_AVERAGE_TURN_H_
 
 #include <cstdint>
 #include <span>
@@ -28,4 +28,4 @@ class AverageTurn {
 
 }  // namespace kvtriage
 
-#endif  // KVTRIAGE_KERNELS_CPU_AVERAGE_TURN_H_
+#endif  // KVTRIAGE_KERNELS_CORE_AVERAGE_TURN_H_

@@ -1,4 +1,4 @@
-#include "kernels/cpu/average_turn.h"
+#include "kernels/core/average_turn.h"
 
 #include <cmath>
 

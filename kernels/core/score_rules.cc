@@ -1,0 +1,78 @@
+#include "kernels/core/score_rules.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/core/error.h"
+
+namespace kvtriage {
+
+bool ReadsValues(Scorer scorer) {
+  switch (scorer) {
+    case Scorer::kObcValue:
+    case Scorer::kObcKey:
+    case Scorer::kObcJoint:
+    case Scorer::kDrop:
+    case Scorer::kVatp:
+    case Scorer::kCritical:
+    case Scorer::kLagKv:
+    case Scorer::kExpectedAttention:
+      return true;
+    case Scorer::kAttention:
+    case Scorer::kKeyNorm:
+    case Scorer::kKeyDiff:
+    case Scorer::kRecency:
+    case Scorer::kRandom:
+      break;
+  }
+  return false;
+}
+
+bool NeedsOutputs(Scorer scorer) {
+  return scorer == Scorer::kObcKey || scorer == Scorer::kObcJoint || scorer == Scorer::kDrop;
+}
+
+uint32_t LagTail(uint32_t rows, uint32_t sinks, uint32_t lag) {
+  if (rows < uint64_t{sinks} + 2 * uint64_t{lag}) return 0;
+  return lag + (rows - sinks) % lag;
+}
+
+absl::Status CheckScoreInputs(const ScoreRequest& request) {
+  const Scorer scorer = request.spec.scorer;
+  switch (scorer) {
+    case Scorer::kKeyNorm:
+    case Scorer::kKeyDiff:
+    case Scorer::kLagKv:
+    case Scorer::kExpectedAttention:
+    case Scorer::kRecency:
+    case Scorer::kRandom:
+      return absl::OkStatus();
+    case Scorer::kCritical:
+      if (request.input.output_projection) return absl::OkStatus();
+      return Error(ErrorReason::kFieldMissing, "inputs.output_projection", "the scorer reads it");
+    default:
+      break;
+  }
+  if (request.input.source == AttentionSource::kNone) {
+    return Error(ErrorReason::kPolicyInvalid, "policy.scorer", "this scorer needs queries");
+  }
+  if (request.input.source != AttentionSource::kColumnSums) return absl::OkStatus();
+  const bool summed = request.input.sums_axis == HeadAxis::kSummed;
+  if (scorer == Scorer::kAttention || (scorer == Scorer::kVatp && !summed)) return absl::OkStatus();
+  return Error(ErrorReason::kPolicyInvalid, "policy.scorer",
+               "this scorer cannot be computed from these column sums");
+}
+
+void CountNonfinite(ScoreResult& result) {
+  result.nonfinite_tokens = static_cast<uint32_t>(std::count_if(
+      result.scores.begin(), result.scores.end(), [](float score) { return std::isnan(score); }));
+}
+
+void FinishCritical(const ScoreSpec& spec, ScoreResult& result) {
+  const auto epsilon = static_cast<float>(spec.epsilon);
+  for (size_t i = 0; i < result.scores.size(); ++i) {
+    result.second_scores[i] *= result.scores[i] + epsilon;
+  }
+}
+
+}  // namespace kvtriage

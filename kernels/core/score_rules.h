@@ -1,0 +1,23 @@
+// What scoring is on every device: which inputs a scorer takes, and the steps that are left when a
+// layer's scores are back on the host.
+#ifndef KVTRIAGE_KERNELS_CORE_SCORE_RULES_H_
+#define KVTRIAGE_KERNELS_CORE_SCORE_RULES_H_
+
+#include "absl/status/status.h"
+#include "kvtriage/kernels/score.h"
+
+namespace kvtriage {
+
+// POLICY_INVALID when the scorer cannot be computed from the source that the request brings,
+// FIELD_MISSING without the projection that it reads.
+absl::Status CheckScoreInputs(const ScoreRequest& request);
+
+// Before pooling: every NaN among the scores is a bad row, or a NaN that came in.
+void CountNonfinite(ScoreResult& result);
+
+// After pooling, kCritical: second_scores, n until then, become (a + epsilon) n.
+void FinishCritical(const ScoreSpec& spec, ScoreResult& result);
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_KERNELS_CORE_SCORE_RULES_H_
