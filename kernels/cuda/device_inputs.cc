@@ -10,6 +10,14 @@ uint32_t AccessWidth(std::span<const uint64_t> numbers) {
   return static_cast<uint32_t>(bits & (~bits + 1));  // the lowest set bit
 }
 
+DeviceTensor OnDevice(const TensorView& tensor) {
+  return {.base = tensor.base,
+          .row_stride = tensor.row_stride,
+          .head_stride = tensor.head_stride,
+          .elem_stride = tensor.elem_stride,
+          .dtype = tensor.dtype};
+}
+
 absl::StatusOr<const int32_t*> DeviceInputs::List(std::span<const int32_t> list) {
   if (list.empty()) return nullptr;
   const auto key = std::make_pair(list.data(), list.size());

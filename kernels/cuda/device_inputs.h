@@ -18,6 +18,8 @@ namespace kvtriage {
 // Widest of 16, 8, 4, 2 and 1 bytes that divides all of the numbers (addresses, strides, lengths).
 uint32_t AccessWidth(std::span<const uint64_t> numbers);
 
+DeviceTensor OnDevice(const TensorView& tensor);
+
 class DeviceInputs {
  public:
   explicit DeviceInputs(Workspace& workspace) : workspace_(workspace) {}

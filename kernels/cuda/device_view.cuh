@@ -34,6 +34,16 @@ SIMT_DEVICE float LoadWide(const std::byte* at, DType dtype) {
   }
 }
 
+SIMT_DEVICE float TensorAt(const DeviceTensor& tensor, uint64_t row, uint64_t head, uint64_t elem) {
+  return LoadWide(
+      tensor.base + row * tensor.row_stride + head * tensor.head_stride + elem * tensor.elem_stride,
+      tensor.dtype);
+}
+
+SIMT_DEVICE bool IsFinite(float value) {
+  return (simt::FloatBits(value) & 0x7F800000u) != 0x7F800000u;
+}
+
 // Rounded once to the type; fp8 saturates.
 SIMT_DEVICE void StoreNarrow(std::byte* at, DType dtype, float value) {
   switch (dtype) {

@@ -33,6 +33,13 @@ struct DeviceView {
   uint64_t scale_block_stride, scale_head_stride, scale_slot_stride;
 };
 
+// A dense input of one layer; rows, heads and elements as TensorView (kvtriage/kernels/views.h).
+struct DeviceTensor {
+  const std::byte* base;                          // null: not given
+  uint64_t row_stride, head_stride, elem_stride;  // bytes
+  DType dtype;
+};
+
 }  // namespace kvtriage
 
 #endif  // KVTRIAGE_KERNELS_CUDA_DEVICE_VIEW_H_

@@ -29,6 +29,7 @@
 //   AsyncCopy16(shared, global, bytes)       the bytes behind become 0
 //   AsyncCommit() AsyncWait<pending>()
 //   MulRounded(a, b)                         a product that is not fused with a sum
+//   Fma(a, b, c)                             a * b + c, rounded once
 //   Exp2Approx(x)                            2^x within 2 ulp, subnormal results flushed to 0
 //   FloatBits(f) BitsFloat(u) Popcount(u) TrailingZeros(u)  (u != 0)
 // clang-format on

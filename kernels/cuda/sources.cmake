@@ -7,6 +7,7 @@ set(kvtriage_cuda_hosts
   divergence.cc
   fuse.cc
   move_plan.cc
+  query_rows.cc
   rotate.cc
   select.cc
   workspace.cc
@@ -14,6 +15,7 @@ set(kvtriage_cuda_hosts
 set(kvtriage_cuda_kernels
   compact.cu
   divergence.cu
+  query_rows.cu
   rotate.cu
   select.cu
 )

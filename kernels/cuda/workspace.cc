@@ -9,12 +9,6 @@
 #include "kernels/cuda/cuda_status.h"
 
 namespace kvtriage {
-namespace {
-
-constexpr uint64_t kAlignment = 256;
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Workspace>> Workspace::Make(uint64_t bytes) {
   std::unique_ptr<Workspace> made(new Workspace(bytes));
   KVTRIAGE_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking),

@@ -21,6 +21,9 @@ namespace kvtriage {
 // Reset.
 class Workspace {
  public:
+  // Of every piece; a piece costs up to so many bytes more than it holds.
+  static constexpr uint64_t kAlignment = 256;
+
   // DEVICE_MEMORY when the device has not that much left.
   static absl::StatusOr<std::unique_ptr<Workspace>> Make(uint64_t bytes);
   ~Workspace();
