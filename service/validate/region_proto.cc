@@ -2,6 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <string_view>
+
 #include "kernels/core/checked_math.h"
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
@@ -34,19 +39,68 @@ absl::Status ParseFingerprint(const v1::RegionSpec::Fingerprint& fingerprint, Re
   return absl::OkStatus();
 }
 
-absl::StatusOr<RegionRequest> ParseRegion(const v1::RegionSpec& region) {
-  if (!region.has_host()) return Missing("host");
-  if (region.host().offset() % PageBytes() != 0) {
+absl::Status ParseHost(const v1::RegionSpec::HostMemfd& host, RegionRequest& spec) {
+  if (host.offset() % PageBytes() != 0) {
     return Error(ErrorReason::kFieldInvalid, "host.offset", "not a multiple of the page size")
-        .Got(region.host().offset())
+        .Got(host.offset())
         .Limit(PageBytes());
   }
+  spec.ticket = host.ticket();
+  spec.offset = host.offset();
+  return absl::OkStatus();
+}
+
+// "GPU-" or "MIG-" and what the driver writes behind it: hexadecimal digits in groups, for some MIG
+// instances two numbers behind slashes.
+bool IsDeviceUuid(std::string_view uuid) {
+  if (uuid.size() > kMaxDeviceUuidBytes) return false;
+  if (!uuid.starts_with("GPU-") && !uuid.starts_with("MIG-")) return false;
+  const auto legal = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '/'; };
+  return uuid.size() > 4 && std::all_of(uuid.begin(), uuid.end(), legal);
+}
+
+absl::Status ParseCuda(const v1::RegionSpec::CudaIpc& cuda, RegionRequest& spec) {
+  if (cuda.handle().size() != kIpcHandleBytes) {
+    return Error(ErrorReason::kHandleMalformed, "cuda_ipc.handle", "a handle has 64 bytes")
+        .Got(cuda.handle().size())
+        .Limit(kIpcHandleBytes);
+  }
+  if (cuda.device_uuid().empty()) return Missing("cuda_ipc.device_uuid");
+  if (!IsDeviceUuid(cuda.device_uuid())) {
+    return Invalid("cuda_ipc.device_uuid", "not the UUID of a device");
+  }
+  if (!cuda.has_base_offset()) return Missing("cuda_ipc.base_offset");
+  if (cuda.allocation_bytes() == 0) return Missing("cuda_ipc.allocation_bytes");
+  if (cuda.exporter_pid() == 0) return Missing("cuda_ipc.exporter_pid");
+  if (cuda.generation() == 0) return Missing("cuda_ipc.generation");
+  if (!RangeFits(cuda.base_offset(), spec.size, cuda.allocation_bytes())) {
+    return Error(ErrorReason::kRangeOutOfRegion, "cuda_ipc.base_offset",
+                 "the region ends outside its allocation")
+        .Got(cuda.base_offset())
+        .Limit(cuda.allocation_bytes());
+  }
+  CudaAllocation& allocation = spec.cuda.emplace();
+  std::memcpy(allocation.handle.data(), cuda.handle().data(), kIpcHandleBytes);
+  allocation.device_uuid = cuda.device_uuid();
+  allocation.base_offset = cuda.base_offset();
+  allocation.allocation_bytes = cuda.allocation_bytes();
+  allocation.exporter_pid = cuda.exporter_pid();
+  allocation.generation = cuda.generation();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RegionRequest> ParseRegion(const v1::RegionSpec& region) {
+  if (region.has_cuda_vmm()) {
+    return absl::Status(Error(ErrorReason::kUnsupported, "cuda_vmm",
+                              "memory of CUDA's virtual memory management is not built"));
+  }
+  if (!region.has_host() && !region.has_cuda_ipc()) return Missing("host");
   if (region.size() == 0) return Invalid("size", "region of 0 bytes");
   KVTRIAGE_RETURN_IF_ERROR(CheckEnum("access", region.access(), v1::Access_IsValid));
   RegionRequest spec;
-  spec.ticket = region.host().ticket();
-  spec.offset = region.host().offset();
   spec.size = region.size();
+  KVTRIAGE_RETURN_IF_ERROR(region.has_host() ? ParseHost(region.host(), spec)
+                                             : ParseCuda(region.cuda_ipc(), spec));
   spec.writable = region.access() == v1::ACCESS_READ_WRITE;
   spec.tag = region.tag();
   if (region.has_fingerprint()) {

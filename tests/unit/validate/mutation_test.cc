@@ -86,7 +86,8 @@ TEST(Mutations, Compress) {
 
 TEST(Mutations, Register) {
   const auto make = [](int round) {
-    return round % 4 < 2 ? ValidRegister() : ValidLatentRegister();
+    if (round % 4 == 0) return ValidCudaRegister();
+    return round % 4 == 1 ? ValidRegister() : ValidLatentRegister();
   };
   RunMutations<v1::RegisterRegionsRequest>(make, [](const v1::RegisterRegionsRequest& request) {
     return ParseRegister(request, Limits()).status();

@@ -164,6 +164,18 @@ v1::RegisterRegionsRequest ValidRegister() {
   return request;
 }
 
+v1::RegisterRegionsRequest ValidCudaRegister() {
+  v1::RegisterRegionsRequest request = ValidRegister();
+  v1::RegionSpec::CudaIpc& cuda = *request.mutable_regions(0)->mutable_cuda_ipc();
+  cuda.set_handle(std::string(64, 'h'));
+  cuda.set_device_uuid("GPU-6b767472-6961-6765-2d66-616b652d6400");
+  cuda.set_base_offset(512);
+  cuda.set_allocation_bytes(2 << 20);
+  cuda.set_exporter_pid(7);
+  cuda.set_generation(9);
+  return request;
+}
+
 v1::RegisterRegionsRequest ValidLatentRegister() {
   v1::RegisterRegionsRequest request = ValidRegister();
   for (v1::LayerSpec& layer : *request.mutable_caches(0)->mutable_spec()->mutable_layers()) {

@@ -24,6 +24,8 @@ v1::CompressRequest ValidCompressFrom(v1::ScoreInputs::SourceCase source);
 
 // One region, one cache of two layers (f16, 8 query heads, 2 KV heads of 64, one opaque companion).
 v1::RegisterRegionsRequest ValidRegister();
+// The same in an allocation of a CUDA device.
+v1::RegisterRegionsRequest ValidCudaRegister();
 
 // The same with latent rows: MLA layers of fp8 rows of 576 with a scale each, V their last 512
 // elements.
