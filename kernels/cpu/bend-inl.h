@@ -7,8 +7,8 @@
 #define KVTRIAGE_KERNELS_CPU_BEND_INL_H_
 #endif
 
+#include "kernels/core/logit_rule.h"
 #include "kernels/cpu/exp-inl.h"
-#include "kernels/cpu/logit_rule.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvtriage {

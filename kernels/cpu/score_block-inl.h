@@ -7,7 +7,7 @@
 #define KVTRIAGE_KERNELS_CPU_SCORE_BLOCK_INL_H_
 #endif
 
-#include "kernels/cpu/logit_rule.h"
+#include "kernels/core/logit_rule.h"
 #include "kernels/cpu/pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/core/logit_rule.h"
 #include "kernels/cpu/aligned_floats.h"
-#include "kernels/cpu/logit_rule.h"
 #include "kernels/cpu/score_window.h"
 #include "kvtriage/kernels/attention.h"
 

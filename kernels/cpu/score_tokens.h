@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/core/logit_rule.h"
 #include "kernels/cpu/aligned_floats.h"
-#include "kernels/cpu/logit_rule.h"
 #include "kernels/cpu/score_window.h"
 #include "kvtriage/kernels/score.h"
 

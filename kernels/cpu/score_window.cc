@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "kernels/core/dtype.h"
-#include "kernels/cpu/logit_rule.h"
+#include "kernels/core/logit_rule.h"
 #include "kernels/cpu/query_turner.h"
 #include "kernels/cpu/row_blocks.h"
 

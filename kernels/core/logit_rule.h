@@ -1,6 +1,6 @@
 // How a product q.k becomes the logit that enters the softmax.
-#ifndef KVTRIAGE_KERNELS_CPU_LOGIT_RULE_H_
-#define KVTRIAGE_KERNELS_CPU_LOGIT_RULE_H_
+#ifndef KVTRIAGE_KERNELS_CORE_LOGIT_RULE_H_
+#define KVTRIAGE_KERNELS_CORE_LOGIT_RULE_H_
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 namespace kvtriage {
 
 // Logits are in base 2. When `plain`, the logit is product * scale2 + product * scale2_low and
-// nothing else has to be done; else products are bent (bend-inl.h) before they are used.
+// nothing else has to be done; else products are bent before they are used.
 struct LogitRule {
   bool plain = true;
   float scale = 1.0f;  // z0 = product * scale
@@ -39,4 +39,4 @@ double WithSink(double lse2, double sink2);
 
 }  // namespace kvtriage
 
-#endif  // KVTRIAGE_KERNELS_CPU_LOGIT_RULE_H_
+#endif  // KVTRIAGE_KERNELS_CORE_LOGIT_RULE_H_

@@ -1,4 +1,4 @@
-#include "kernels/cpu/logit_rule.h"
+#include "kernels/core/logit_rule.h"
 
 #include <algorithm>
 #include <cmath>
