@@ -50,7 +50,7 @@ SIMT_DEVICE void AwaitReaders(const CompactArgs& args, const MoveStream& stream,
 // `Word` is the widest type that all addresses and strides of the streams allow; of rows whose
 // elements lie apart, the element.
 template <class Word>
-SIMT_KERNEL void SIMT_BOUNDS(kCompactThreads, 1) CompactRows(CompactArgs args) {
+SIMT_KERNEL void SIMT_BOUNDS(kCompactThreads, 12) CompactRows(CompactArgs args) {
   const size_t staged_bytes =
       (size_t{args.tile_rows} * args.row_words * sizeof(Word) + 15) / 16 * 16;
   const simt::Shared<Word> staged(simt::SharedMemory(0));
@@ -72,6 +72,9 @@ SIMT_KERNEL void SIMT_BOUNDS(kCompactThreads, 1) CompactRows(CompactArgs args) {
       const uint32_t kept = NumberAt(stream.kept, row0 + r);
       const bool stays = stream.in_place != 0 && kept == row0 + r;
       source[r] = stays ? nullptr : RowAt(stream.from, kept);
+    }
+    // A loop of its own: two addresses at once would need more registers than there are.
+    for (uint32_t r = thread; r < rows; r += kCompactThreads) {
       target[r] = RowAt(stream.to, NumberAt(stream.put, row0 + r));
     }
     simt::SyncThreads();

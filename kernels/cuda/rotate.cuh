@@ -65,7 +65,7 @@ SIMT_DEVICE void TurnPair(const DeviceView& view, std::byte* a_at, std::byte* b_
 }
 
 // Grid: x pieces of kRotateRows rows, y layers, or (layer, head) where there are lists.
-SIMT_KERNEL void SIMT_BOUNDS(kRotateThreads, 1) RotateKeysKernel(RotateArgs args) {
+SIMT_KERNEL void SIMT_BOUNDS(kRotateThreads, 12) RotateKeysKernel(RotateArgs args) {
   const size_t numbers = size_t{kRotateRows} * args.pairs;
   const simt::Shared<float> cosines(simt::SharedMemory(0));
   const simt::Shared<float> sines(simt::SharedMemory(numbers * sizeof(float)));

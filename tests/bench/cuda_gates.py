@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """Gates without a clock for the CUDA kernels: registers, spills and stack of every kernel on every
-architecture, read from the compiler's report.
+architecture, read from the reports that the compiler wrote while it built them, and the
+instructions in their PTX.
 
-  cuda_gates.py [--nvcc NVCC] [--arch 80 90 ...]
+  cuda_gates.py BUILD --nvcc NVCC --arch 80 90 ...
 
-Prints one row per kernel and architecture. Exit code 1 when a kernel spills, uses a stack, needs more
-registers than its bar, or has no bar.
+BUILD is the build folder; --arch are the architectures that it was built for. Prints one row per
+kernel and architecture. Exit code 1 when a kernel spills, uses a stack, needs more registers than
+its bar, has no bar, is missing for an architecture, or has (or lacks) an instruction that it must
+not.
 """
 
 import argparse
+import concurrent.futures
+import os
 import pathlib
 import re
 import subprocess
@@ -16,6 +21,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "kernels/cuda"
 
 # Registers a thread may use, so that as many blocks fit on a multiprocessor as the kernel is made
 # for. Templates: the first pattern that matches the demangled name.
@@ -27,18 +33,13 @@ BARS = [
     (r"SelectKernel", 64),
 ]
 
-
-def compile_report(nvcc, source, arch):
-    """The report of ptxas for one source and architecture."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-Werror", "all-warnings",
-                   f"-gencode=arch=compute_{arch},code=sm_{arch}", "-Xptxas", "-v", "-cubin",
-                   "-I", str(ROOT), "-I", str(ROOT / "kernels/include"),
-                   "-o", f"{folder}/out.cubin", str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{source}: nvcc failed\n{done.stderr}")
-    return done.stderr
+# Instructions by source: what the PTX must have, and what it must not have (besides local memory,
+# which nothing may use). A source that is not there is not asked for.
+INSTRUCTIONS = {
+    "compact.cu": (["cp.async"], []),
+    "score_tensor.cu": (["mma.sync", "ldmatrix", "cp.async"], ["div.rn"]),
+}
+NOWHERE = ["ld.local", "st.local"]
 
 
 def demangle(name):
@@ -46,19 +47,19 @@ def demangle(name):
 
 
 def kernels_of(report):
-    """(name, registers, stack bytes, spilled bytes) of each kernel in a report."""
+    """(name, architecture, registers, stack bytes, spilled bytes) of each kernel in a report."""
     pattern = re.compile(
-        r"Compiling entry function '(?P<name>\w+)'.*?"
+        r"Compiling entry function '(?P<name>\w+)' for 'sm_(?P<arch>\w+)'.*?"
         r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
         r"(?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers", re.S)
     for found in pattern.finditer(report):
         spilled = int(found["stores"]) + int(found["loads"])
-        yield demangle(found["name"]), int(found["registers"]), int(found["stack"]), spilled
+        yield demangle(found["name"]), found["arch"], int(found["registers"]), int(found["stack"]), spilled
 
 
 def short_name(name):
-    """kvtriage::CompactRows<unsigned char>(...) -> CompactRows<unsigned char>"""
-    name = re.sub(r"\(kvtriage::(\w+)\)", r"\1 ", name)  # the type before an enumerator's number
+    """void kvtriage::CompactRows<unsigned char>(...) -> CompactRows<unsigned char>"""
+    name = re.sub(r"\(kvtriage::(\w+)\)(?=\d)", r"\1 ", name)  # the type before an enumerator's number
     return re.sub(r"\(.*$", "", name.replace("kvtriage::", "").replace("simt::", "")).removeprefix("void ")
 
 
@@ -69,25 +70,67 @@ def bar_of(name):
     return None
 
 
+def check_resources(build, sources, archs):
+    """Prints the table; returns what is wrong."""
+    wrong = []
+    print(f"{'kernel':60} {'arch':>6} {'registers':>9} {'bar':>4} {'spilled':>7} {'stack':>5}")
+    for source in sources:
+        path = build / f"kernels/cuda/CMakeFiles/kvtriage_cuda.dir/{source.name}.o.report"
+        found = list(kernels_of(path.read_text())) if path.exists() else []
+        for missing in sorted(set(archs) - {arch for _, arch, *_ in found}):
+            wrong.append(f"{source.name}: no kernel for sm_{missing} in the compiler's report")
+        found.sort(key=lambda kernel: (kernel[0], int(kernel[1].rstrip("af"))))
+        for name, arch, registers, stack, spilled in found:
+            bar = bar_of(name)
+            missed = bar is None or registers > bar or stack > 0 or spilled > 0
+            print(f"{short_name(name):60} {'sm_' + arch:>6} {registers:9} {bar or 'none':>4} "
+                  f"{spilled:7} {stack:5}{'  <-- missed' if missed else ''}")
+            if missed:
+                wrong.append(f"{short_name(name)} on sm_{arch}")
+    return wrong
+
+
+def ptx_of(nvcc, source, arch):
+    with tempfile.TemporaryDirectory() as folder:
+        command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", f"-arch=compute_{arch}", "-ptx",
+                   "-I", str(ROOT), "-I", str(ROOT / "kernels/include"), "-o", f"{folder}/out.ptx", str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{source}: nvcc failed\n{done.stderr}")
+        return pathlib.Path(folder, "out.ptx").read_text()
+
+
+def check_instructions(nvcc, sources, arch):
+    """The PTX text is nearly the same for all architectures: one is looked at."""
+    wrong = []
+    print(f"\ninstructions in the PTX for compute_{arch}")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+        texts = threads.map(lambda source: ptx_of(nvcc, source, arch), sources)
+        for source, text in zip(sources, texts):
+            needed, unwanted = INSTRUCTIONS.get(source.name, ([], []))
+            for word in needed + unwanted + NOWHERE:
+                count = len(re.findall(rf"^\s*(?:@\S+ )?{re.escape(word)}", text, re.M))
+                missed = (count == 0) == (word in needed)
+                if word in needed or missed:
+                    print(f"{source.name:60} {word:>12} {count:5}{'  <-- missed' if missed else ''}")
+                if missed:
+                    wrong.append(f"{source.name}: {count} of {word}")
+    if not wrong:
+        print(f"local memory ({', '.join(NOWHERE)}) in none of {len(sources)} sources")
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--arch", nargs="+", default=["80", "90"])
     options = parser.parse_args()
-    failed = False
-    print(f"{'kernel':44} {'arch':>6} {'registers':>9} {'bar':>4} {'spilled':>7} {'stack':>5}")
-    for source in sorted((ROOT / "kernels/cuda").glob("*.cu")):
-        for arch in options.arch:
-            found = list(kernels_of(compile_report(options.nvcc, source, arch)))
-            if not found:
-                sys.exit(f"{source.name}: no kernel in the compiler's report")
-            for name, registers, stack, spilled in found:
-                bar = bar_of(name)
-                wrong = bar is None or registers > bar or stack > 0 or spilled > 0
-                failed = failed or wrong
-                print(f"{short_name(name):44} {'sm_' + arch:>6} {registers:9} {bar or 'none':>4} "
-                      f"{spilled:7} {stack:5}{'  <-- missed' if wrong else ''}")
-    return 1 if failed else 0
+    sources = sorted(KERNELS.glob("*.cu"))
+    wrong = check_resources(options.build, sources, options.arch)
+    wrong += check_instructions(options.nvcc, sources, options.arch[-1].rstrip("a"))
+    print(f"{len(wrong)} missed" if wrong else "all hold")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every benchmark of a build: run.sh BUILD_DIR. Fails when a "must" was missed in three tries.
+# Runs every benchmark of a build: run.sh BUILD_DIR. Fails when a "must" was missed in three tries, or
+# a gate of the CUDA kernels, which need no clock.
 set -uo pipefail
 build=$1
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/kvtriage-bench.XXXXXX")
@@ -25,4 +26,7 @@ for _ in $(seq 100); do
   sleep 0.1
 done
 "$build/bench_bin/compress_bench" "$scratch/kvtriage.sock" | grep -v '^{' || status=1
+
+echo "== CUDA kernels: registers, spills, instructions"
+"$build/bench_bin/cuda_gates" || status=1
 exit $status
