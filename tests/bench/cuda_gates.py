@@ -30,6 +30,7 @@ BARS = [
     (r"DivergeRowsKernel<.*, true>", 40),
     (r"DivergeRowsKernel<.*, false>", 64),  # rows of odd types and strides: right, not fast
     (r"RotateKeysKernel", 40),
+    (r"GatherRowsKernel", 64),  # of any type and layout, a few rows a call
     (r"SelectKernel", 64),
 ]
 
