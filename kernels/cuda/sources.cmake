@@ -7,6 +7,7 @@ set(kvtriage_cuda_hosts
   divergence.cc
   fuse.cc
   move_plan.cc
+  quality.cc
   query_rows.cc
   rotate.cc
   select.cc
@@ -15,6 +16,7 @@ set(kvtriage_cuda_hosts
 set(kvtriage_cuda_kernels
   compact.cu
   divergence.cu
+  quality.cu
   query_rows.cu
   rotate.cu
   select.cu

@@ -36,6 +36,9 @@ class Workspace {
 
   // Everything handed out is taken back. Only when the stream is idle.
   void Reset() { used_ = 0; }
+  // Rewind takes back what was handed out since a Mark. Only when the stream is idle.
+  uint64_t Mark() const { return used_; }
+  void Rewind(uint64_t mark) { used_ = mark; }
 
   // `count` values, not initialised. DEVICE_MEMORY when the workspace is too small: naming both.
   template <class T>

@@ -32,6 +32,7 @@ BARS = [
     (r"RotateKeysKernel", 40),
     (r"GatherRowsKernel", 64),  # of any type and layout, a few rows a call
     (r"SelectKernel", 64),
+    (r"MeasureRowsKernel<", 168),  # three blocks of 128 threads
 ]
 
 # Instructions by source: what the PTX must have, and what it must not have (besides local memory,

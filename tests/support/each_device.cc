@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda_api.h"
 #include "kernels/cuda/divergence.h"
 #include "kernels/cuda/fuse.h"
+#include "kernels/cuda/quality.h"
 #include "kernels/cuda/rotate.h"
 #include "kernels/cuda/select.h"
 #include "tests/support/temp_dir.h"
@@ -52,6 +53,13 @@ absl::Status EachDevice::Select(std::span<const SelectRequest> requests,
   if (on_cpu()) return MakeCpuBackend(threads)->Select(requests, results);
   workspace_->Reset();
   return CudaSelectLists(requests, *workspace_, results);
+}
+
+absl::Status EachDevice::Measure(std::span<const QualityRequest> requests,
+                                 std::vector<QualityResult>& results, int threads) {
+  if (on_cpu()) return MakeCpuBackend(threads)->Measure(requests, nullptr, results);
+  workspace_->Reset();
+  return CudaMeasureLayers(requests, *workspace_, nullptr, results);
 }
 
 absl::Status EachDevice::Diverge(const DivergenceRequest& request, DivergenceResult& result,

@@ -50,6 +50,8 @@ class EachDevice : public testing::TestWithParam<Device> {
   absl::Status CopyRows(std::span<const RowCopy> copies, RowCopyResult& result, int threads = 2);
   absl::Status Select(std::span<const SelectRequest> requests, std::vector<SelectResult>& results,
                       int threads = 2);
+  absl::Status Measure(std::span<const QualityRequest> requests,
+                       std::vector<QualityResult>& results, int threads = 2);
   absl::Status Diverge(const DivergenceRequest& request, DivergenceResult& result, int threads = 2);
 
  private:

@@ -1,4 +1,4 @@
-#include "kernels/cpu/quality.h"
+#include "kvtriage/kernels/quality.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/support/each_target.h"
+#include "tests/support/each_device.h"
 #include "tests/support/plain_quality.h"
 #include "tests/unit/kernels/score_problem.h"
 
@@ -39,13 +39,6 @@ QualityRequest MakeRequest(ScoreProblem& problem, AttentionSource source,
   return {score.layer, score.input, {kept.begin(), kept.end()}};
 }
 
-QualityResult Measure(const QualityRequest& request, int threads = 2) {
-  ThreadTeam team(threads);
-  QualityResult result;
-  MeasureLayer(request, team, result);
-  return result;
-}
-
 void ExpectNear(const QualityResult& got, const QualityResult& want) {
   ASSERT_EQ(got.heads.size(), want.heads.size());
   for (size_t h = 0; h < want.heads.size(); ++h) {
@@ -61,7 +54,35 @@ void ExpectNear(const QualityResult& got, const QualityResult& want) {
   EXPECT_EQ(got.lse_suspect, want.lse_suspect);
 }
 
-TEST(MeasureTest, EqualsFloat64InEveryLayoutTypeAndSource) {
+void ExpectSame(const QualityResult& a, const QualityResult& b) {
+  ASSERT_EQ(a.heads.size(), b.heads.size());
+  for (size_t h = 0; h < a.heads.size(); ++h) {
+    EXPECT_EQ(a.heads[h].usable_rows, b.heads[h].usable_rows);
+    EXPECT_EQ(a.heads[h].mass_mean, b.heads[h].mass_mean);
+    EXPECT_EQ(a.heads[h].error_squares, b.heads[h].error_squares);
+    EXPECT_EQ(a.heads[h].output_squares, b.heads[h].output_squares);
+  }
+}
+
+class MeasureTest : public EachDevice {
+ protected:
+  using EachDevice::Measure;
+
+  QualityResult Measure(const QualityRequest& request, int threads = 2) {
+    std::vector<QualityResult> results;
+    const absl::Status status = EachDevice::Measure({&request, 1}, results, threads);
+    EXPECT_TRUE(status.ok()) << status;
+    return results.at(0);
+  }
+
+  // Of cases with numbers, those that this build can afford.
+  bool Affords(uint64_t number) const {
+    return on_cpu() || number % (5 * (100 / Repeats(100))) == 0;
+  }
+};
+KVTRIAGE_ON_EACH_DEVICE(MeasureTest);
+
+TEST_P(MeasureTest, EqualsFloat64InEveryLayoutTypeAndSource) {
   uint64_t number = 0;
   for (const ProblemShape& shape :
        {ProblemShape{},
@@ -71,7 +92,8 @@ TEST(MeasureTest, EqualsFloat64InEveryLayoutTypeAndSource) {
     for (const CacheLayout& layout : kCacheLayouts) {
       for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
         for (const AttentionSource source : kSources) {
-          SCOPED_TRACE(testing::Message() << "problem " << ++number << " " << layout.name << " "
+          if (!Affords(++number)) continue;
+          SCOPED_TRACE(testing::Message() << "problem " << number << " " << layout.name << " "
                                           << DTypeName(type) << " source " << int(source));
           ScoreProblem problem(shape, 700 + number);
           problem.Place(layout, type);
@@ -84,18 +106,18 @@ TEST(MeasureTest, EqualsFloat64InEveryLayoutTypeAndSource) {
   }
 }
 
-TEST(MeasureTest, EveryTarget) {
+TEST_P(MeasureTest, EveryWay) {
   ScoreProblem problem({.q_heads = 8, .kv_heads = 2, .tokens = 333, .rows = 40, .dk = 64, .dv = 80},
                        55);
   const auto kept = RandomKept(2, 333, 3);
   for (const AttentionSource source : kSources) {
     const QualityRequest request = MakeRequest(problem, source, kept);
     const QualityResult plain = PlainQuality(request);
-    ForEachTarget([&] { ExpectNear(Measure(request), plain); });
+    ForEachWay([&] { ExpectNear(Measure(request), plain); });
   }
 }
 
-TEST(MeasureTest, CapsSlopesSinksAndSlidingWindows) {
+TEST_P(MeasureTest, CapsSlopesSinksAndSlidingWindows) {
   ScoreProblem problem({.q_heads = 4, .kv_heads = 2, .tokens = 230, .rows = 40, .dk = 16, .dv = 24},
                        57);
   const auto kept = RandomKept(2, 230, 5);
@@ -104,7 +126,11 @@ TEST(MeasureTest, CapsSlopesSinksAndSlidingWindows) {
       SCOPED_TRACE(testing::Message() << what << ", source " << int(source));
       const QualityRequest request = MakeRequest(problem, source, kept);
       const QualityResult plain = PlainQuality(request);
-      ForEachTarget([&] { ExpectNear(Measure(request), plain); });
+      if (on_cpu()) {
+        ForEachTarget([&] { ExpectNear(Measure(request), plain); });
+      } else {
+        ExpectNear(Measure(request), plain);
+      }
     }
   };
   problem.set_softcap(2);
@@ -127,8 +153,89 @@ TEST(MeasureTest, CapsSlopesSinksAndSlidingWindows) {
   expect_plain("queries from before RoPE");
 }
 
+TEST_P(MeasureTest, ScaledRowsOfF8) {
+  ScoreProblem problem({.q_heads = 4, .kv_heads = 2, .tokens = 90, .rows = 6, .dk = 16, .dv = 24},
+                       61);
+  const auto kept = RandomKept(2, 90, 8);
+  uint64_t number = 0;
+  for (const DType type : {DType::kF8E4M3, DType::kF8E5M2}) {
+    for (const CacheScales& scales :
+         {CacheScales{}, CacheScales{0.25f, 0.75f, false}, CacheScales{0.3f, 1.7f, true}}) {
+      for (const CacheLayout& layout : kCacheLayouts) {
+        if (!Affords(++number)) continue;
+        SCOPED_TRACE(testing::Message() << "problem " << number << " " << layout.name << " "
+                                        << DTypeName(type) << " " << scales.per_row);
+        problem.Place(layout, type, scales);
+        const QualityRequest request = MakeRequest(problem, AttentionSource::kQuery, kept);
+        ExpectNear(Measure(request), PlainQuality(request));
+      }
+    }
+  }
+}
+
+// Wide heads, and V inside K (MLA).
+TEST_P(MeasureTest, WideRows) {
+  uint64_t number = 0;
+  for (const ProblemShape& shape :
+       {ProblemShape{.q_heads = 5, .kv_heads = 1, .tokens = 40, .rows = 2, .dk = 576, .dv = 512},
+        ProblemShape{.q_heads = 4, .kv_heads = 2, .tokens = 70, .rows = 3, .dk = 200, .dv = 130},
+        ProblemShape{.q_heads = 2, .kv_heads = 2, .tokens = 50, .rows = 3, .dk = 64, .dv = 260}}) {
+    SCOPED_TRACE(testing::Message() << "problem " << ++number);
+    ScoreProblem problem(shape, 800 + number);
+    problem.Place(kCacheLayouts[1], DType::kBF16);
+    const auto kept = RandomKept(shape.kv_heads, shape.tokens, 11);
+    for (const AttentionSource source : kSources) {
+      const QualityRequest request = MakeRequest(problem, source, kept);
+      ExpectNear(Measure(request), PlainQuality(request));
+    }
+    QualityRequest request = MakeRequest(problem, AttentionSource::kQuery, kept);
+    request.layer.v = request.layer.k;
+    request.layer.v.layout.row_elems = std::min(shape.dk, shape.dv);
+    ExpectNear(Measure(request), PlainQuality(request));
+  }
+}
+
+// Long enough that sums are joined several times; windows that begin anywhere.
+TEST_P(MeasureTest, LongSequences) {
+  ScoreProblem problem({.q_heads = 2, .kv_heads = 1, .tokens = 1700, .rows = 5, .dk = 8, .dv = 12},
+                       62);
+  const auto kept = RandomKept(1, 1700, 12);
+  for (const uint32_t sliding : {0u, 700u, 3u}) {
+    problem.set_sliding_window(sliding);
+    for (const AttentionSource source : kSources) {
+      SCOPED_TRACE(testing::Message() << "sliding " << sliding << " source " << int(source));
+      const QualityRequest request = MakeRequest(problem, source, kept);
+      ExpectNear(Measure(request), PlainQuality(request));
+    }
+  }
+}
+
+// Whatever else is in the call, and whoever else is in its tiles.
+TEST_P(MeasureTest, ALayerGivesTheSameBitsAloneAndInAnyCompany) {
+  ScoreProblem one({.q_heads = 4, .kv_heads = 2, .tokens = 90, .rows = 11, .dk = 24, .dv = 16}, 63);
+  ScoreProblem two({.q_heads = 3, .kv_heads = 3, .tokens = 40, .rows = 2, .dk = 130, .dv = 8}, 64);
+  ScoreProblem three({.q_heads = 2, .kv_heads = 1, .tokens = 9, .rows = 9, .dk = 8, .dv = 40}, 65);
+  const auto kept_one = RandomKept(2, 90, 1), kept_two = RandomKept(3, 40, 2),
+             kept_three = RandomKept(1, 9, 3);
+  const std::vector<QualityRequest> requests = {
+      MakeRequest(one, AttentionSource::kQuery, kept_one),
+      MakeRequest(two, AttentionSource::kQueryOutput, kept_two),
+      MakeRequest(three, AttentionSource::kReady, kept_three)};
+  ForEachWay([&] {
+    std::vector<QualityResult> together;
+    ASSERT_TRUE(EachDevice::Measure(requests, together, 2).ok());
+    ASSERT_EQ(together.size(), requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(i);
+      const QualityResult alone = Measure(requests[i]);
+      ExpectNear(alone, PlainQuality(requests[i]));
+      ExpectSame(alone, together[i]);
+    }
+  });
+}
+
 // A sink stays where rows go: with all rows kept nothing is lost.
-TEST(MeasureTest, ALearnedSinkIsNoError) {
+TEST_P(MeasureTest, ALearnedSinkIsNoError) {
   ScoreProblem problem({.q_heads = 2, .kv_heads = 1, .tokens = 50, .rows = 4, .dk = 16, .dv = 8},
                        59);
   std::vector<std::vector<int32_t>> kept(1, std::vector<int32_t>(50));
@@ -142,7 +249,7 @@ TEST(MeasureTest, ALearnedSinkIsNoError) {
 }
 
 // Rows of A add up to what the sink leaves over, which no one but the model knows.
-TEST(MeasureTest, WithALearnedSinkOnlyTooMuchIsSuspect) {
+TEST_P(MeasureTest, WithALearnedSinkOnlyTooMuchIsSuspect) {
   ScoreProblem problem({.q_heads = 2, .kv_heads = 1, .tokens = 50, .rows = 4, .dk = 16, .dv = 8},
                        58);
   const auto kept = RandomKept(1, 50, 6);
@@ -164,20 +271,16 @@ TEST(MeasureTest, WithALearnedSinkOnlyTooMuchIsSuspect) {
   EXPECT_TRUE(Measure(request).lse_suspect);
 }
 
-TEST(MeasureTest, ThreadsDoNotChangeABit) {
-  ScoreProblem problem({.q_heads = 8, .kv_heads = 2, .tokens = 500, .rows = 64, .dk = 16, .dv = 16},
+TEST_P(MeasureTest, ThreadsDoNotChangeABit) {
+  ScoreProblem problem({.q_heads = 8, .kv_heads = 2, .tokens = 200, .rows = 40, .dk = 16, .dv = 16},
                        56);
-  const auto kept = RandomKept(2, 500, 4);
+  const auto kept = RandomKept(2, 200, 4);
   for (const AttentionSource source : kSources) {
     const QualityRequest request = MakeRequest(problem, source, kept);
     const QualityResult one = Measure(request, 1);
     for (const int threads : {2, 3, 8}) {
-      const QualityResult many = Measure(request, threads);
-      for (size_t h = 0; h < 2; ++h) {
-        EXPECT_EQ(one.heads[h].mass_mean, many.heads[h].mass_mean);
-        EXPECT_EQ(one.heads[h].error_squares, many.heads[h].error_squares);
-        EXPECT_EQ(one.heads[h].output_squares, many.heads[h].output_squares);
-      }
+      emulation::SetOptions({.host_threads = static_cast<uint32_t>(threads)});
+      ExpectSame(Measure(request, threads), one);
     }
   }
 }
@@ -189,7 +292,7 @@ ScoreProblem HandProblem() {
                       {1.0}, {0.0f, ln2, 2 * ln2}, {1, 0, 0, 1, 1, 1});
 }
 
-TEST(MeasureTest, ByHand) {
+TEST_P(MeasureTest, ByHand) {
   ScoreProblem problem = HandProblem();
   for (const AttentionSource source : kSources) {
     const HeadQuality head = Measure(MakeRequest(problem, source, {{1, 2}})).heads[0];
@@ -201,7 +304,7 @@ TEST(MeasureTest, ByHand) {
   }
 }
 
-TEST(MeasureTest, KeepingAllOrNothing) {
+TEST_P(MeasureTest, KeepingAllOrNothing) {
   ScoreProblem problem({}, 12);
   std::vector<int32_t> all(64);
   std::iota(all.begin(), all.end(), 0);
@@ -218,7 +321,7 @@ TEST(MeasureTest, KeepingAllOrNothing) {
   }
 }
 
-TEST(MeasureTest, KeptAndEvictedPartsAddUp) {
+TEST_P(MeasureTest, KeptAndEvictedPartsAddUp) {
   // o = m O_kept + (1-m) O_evicted, so the two errors stand to each other as the masses do.
   ScoreProblem problem({.q_heads = 2, .kv_heads = 2, .tokens = 90, .rows = 1, .dk = 16, .dv = 16},
                        13);
@@ -240,7 +343,7 @@ TEST(MeasureTest, KeptAndEvictedPartsAddUp) {
   }
 }
 
-TEST(MeasureTest, RowLimitsAndBaseTwo) {
+TEST_P(MeasureTest, RowLimitsAndBaseTwo) {
   ScoreProblem problem({.q_heads = 4, .kv_heads = 2, .tokens = 60, .rows = 6, .dk = 16, .dv = 16},
                        14);
   problem.set_row_limits({60, 0, 7, 1, 59, 30});  // row 1 sees nothing
@@ -263,7 +366,7 @@ TEST(MeasureTest, RowLimitsAndBaseTwo) {
   ExpectNear(right, PlainQuality(request));
 }
 
-TEST(MeasureTest, AnAbsurdLseIsSuspect) {
+TEST_P(MeasureTest, AnAbsurdLseIsSuspect) {
   ScoreProblem problem({}, 15);
   const std::vector<std::vector<int32_t>> kept = {{0, 1}, {2}};
   QualityRequest request = MakeRequest(problem, AttentionSource::kQueryOutput, kept);
@@ -274,7 +377,7 @@ TEST(MeasureTest, AnAbsurdLseIsSuspect) {
   EXPECT_TRUE(Measure(request).lse_suspect);
 }
 
-TEST(MeasureTest, DamagedDataCountsNowhere) {
+TEST_P(MeasureTest, DamagedDataCountsNowhere) {
   for (const AttentionSource source : kSources) {
     SCOPED_TRACE(int(source));
     ScoreProblem problem({}, 16);
@@ -291,7 +394,7 @@ TEST(MeasureTest, DamagedDataCountsNowhere) {
   }
 }
 
-TEST(MeasureTest, ReadyWeightsThatAreNotNumbersLeaveTheirRowOut) {
+TEST_P(MeasureTest, ReadyWeightsThatAreNotNumbersLeaveTheirRowOut) {
   ScoreProblem problem({}, 17);
   const std::vector<std::vector<int32_t>> kept = {{0, 1}, {2}};
   const QualityRequest request = MakeRequest(problem, AttentionSource::kReady, kept);
@@ -304,7 +407,7 @@ TEST(MeasureTest, ReadyWeightsThatAreNotNumbersLeaveTheirRowOut) {
   EXPECT_EQ(after.heads[1].mass_mean, before.heads[1].mass_mean);
 }
 
-TEST(MeasureTest, NoUsableRowLeavesTheRestUnset) {
+TEST_P(MeasureTest, NoUsableRowLeavesTheRestUnset) {
   ScoreProblem problem({.q_heads = 2, .kv_heads = 2, .tokens = 8, .rows = 2, .dk = 4, .dv = 4}, 18);
   for (size_t i = 0; i < 8; ++i) problem.q()[i] = std::nan("");  // all of query head 0
   const QualityResult result =
