@@ -28,10 +28,12 @@ SIMT_DEVICE uint32_t RankKeyOf(float score) {
 
 // What the threads of a block share.
 struct SelectShared {
-  simt::Shared<uint32_t> histogram;  // [kSelectBins]
+  simt::Shared<uint32_t> histogram;  // [kSelectHistogramWords]; bin b is at BinPlace(b)
   simt::Shared<uint32_t> sums;       // [warps]
   simt::Shared<uint32_t> found;      // bin, how many to take of it, total of a scan
 };
+
+SIMT_DEVICE uint32_t BinPlace(uint32_t bin) { return bin + bin / 32; }
 
 // Sum of `value` over the threads before this one; the sum over all goes to `total`. By all
 // threads.
@@ -62,22 +64,24 @@ SIMT_DEVICE uint32_t ScanBlock(const SelectShared& shared, uint32_t value, uint3
 SIMT_DEVICE void FindDigit(const SelectShared& shared, const uint32_t* keys, uint32_t elements,
                            uint32_t k, uint32_t prefix, uint32_t prefix_shift, uint32_t shift) {
   const uint32_t thread = simt::ThreadX();
-  for (uint32_t bin = thread; bin < kSelectBins; bin += kSelectThreads) shared.histogram[bin] = 0;
+  for (uint32_t word = thread; word < kSelectHistogramWords; word += kSelectThreads) {
+    shared.histogram[word] = 0;
+  }
   simt::SyncThreads();
   for (uint32_t i = thread; i < elements; i += kSelectThreads) {
     const uint32_t key = simt::Load(keys + i);
     if (prefix_shift < 32 && key >> prefix_shift != prefix) continue;
-    simt::AtomicAdd(shared.histogram.data() + (key >> shift) % kSelectBins, 1u);
+    simt::AtomicAdd(shared.histogram.data() + BinPlace((key >> shift) % kSelectBins), 1u);
   }
   simt::SyncThreads();
   constexpr uint32_t kBins = kSelectBins / kSelectThreads;  // of a thread, from the top
   const uint32_t top = kSelectBins - 1 - thread * kBins;
   uint32_t mine = 0, total = 0;
-  for (uint32_t b = 0; b < kBins; ++b) mine += shared.histogram[top - b];
+  for (uint32_t b = 0; b < kBins; ++b) mine += shared.histogram[BinPlace(top - b)];
   uint32_t above = ScanBlock(shared, mine, &total);
   if (above < k && k <= above + mine) {
     uint32_t bin = top;
-    while (above + shared.histogram[bin] < k) above += shared.histogram[bin--];
+    while (above + shared.histogram[BinPlace(bin)] < k) above += shared.histogram[BinPlace(bin--)];
     shared.found[0] = bin;
     shared.found[1] = k - above;
   }
@@ -128,10 +132,10 @@ SIMT_DEVICE void TakeBest(const SelectShared& shared, const SelectSegment& segme
 
 SIMT_KERNEL void SIMT_BOUNDS(kSelectThreads, 2) SelectKernel(const SelectSegment* segments) {
   const SelectSegment& segment = segments[simt::BlockX()];
-  const SelectShared shared{
-      simt::Shared<uint32_t>(simt::SharedMemory(0)),
-      simt::Shared<uint32_t>(simt::SharedMemory(kSelectBins * 4)),
-      simt::Shared<uint32_t>(simt::SharedMemory((kSelectBins + kSelectThreads / 32) * 4))};
+  const SelectShared shared{simt::Shared<uint32_t>(simt::SharedMemory(0)),
+                            simt::Shared<uint32_t>(simt::SharedMemory(kSelectHistogramWords * 4)),
+                            simt::Shared<uint32_t>(simt::SharedMemory(
+                                (kSelectHistogramWords + kSelectThreads / 32) * 4))};
   const uint32_t elements = segment.heads * segment.rows;
   MakeKeys(segment);
   FindDigit(shared, segment.keys, elements, segment.k, 0, 32, 21);

@@ -27,8 +27,10 @@ struct SelectSegment {
   uint32_t* counts;  // [heads] taken elements of each list; zero at the start
 };
 
-// Shared memory of a block: histogram, sums of warps, results of a scan.
-inline constexpr size_t kSelectSharedBytes = (kSelectBins + kSelectThreads / 32 + 4) * 4;
+// Shared memory of a block: histogram, sums of warps, results of a scan. A word is left free behind
+// every 32 bins, so that threads that read four neighbouring bins each meet different banks.
+inline constexpr uint32_t kSelectHistogramWords = kSelectBins + kSelectBins / 32;
+inline constexpr size_t kSelectSharedBytes = (kSelectHistogramWords + kSelectThreads / 32 + 4) * 4;
 
 // One block a segment.
 cudaError_t LaunchSelect(const SelectSegment* segments, uint32_t count, cudaStream_t stream);

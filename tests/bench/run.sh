@@ -29,4 +29,6 @@ done
 
 echo "== CUDA kernels: registers, spills, instructions"
 "$build/bench_bin/cuda_gates" || status=1
+echo "== CUDA kernels: bytes, bank conflicts, launches"
+"$build/bench_bin/cuda_counts_bench" || status=1
 exit $status
