@@ -31,4 +31,6 @@ echo "== CUDA kernels: registers, spills, instructions"
 "$build/bench_bin/cuda_gates" || status=1
 echo "== CUDA kernels: bytes, bank conflicts, launches"
 "$build/bench_bin/cuda_counts_bench" || status=1
+echo "== CUDA kernels: predicted times"
+python3 "$(dirname "$0")/predicted_times.py"
 exit $status
