@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/core/error.h"
+#include "kernels/core/splitmix64.h"
 
 namespace kvtriage {
 
@@ -61,6 +62,16 @@ absl::Status CheckScoreInputs(const ScoreRequest& request) {
   if (scorer == Scorer::kAttention || (scorer == Scorer::kVatp && !summed)) return absl::OkStatus();
   return Error(ErrorReason::kPolicyInvalid, "policy.scorer",
                "this scorer cannot be computed from these column sums");
+}
+
+void ScoreByNumber(const ScoreRequest& request, uint64_t head, std::span<float> scores) {
+  const bool random = request.spec.scorer == Scorer::kRandom;
+  const uint64_t heads = request.layer.k.layout.heads;
+  const uint64_t first = (request.layer_index * heads + head) << 32;
+  for (uint64_t p = 0; p < scores.size(); ++p) {
+    const uint64_t x = random ? SplitMix64(request.spec.random_key, first + p) >> 40 : p;
+    scores[p] = static_cast<float>(x) * (random ? 0x1p-24f : 1.0f);
+  }
 }
 
 void CountNonfinite(ScoreResult& result) {

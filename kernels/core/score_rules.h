@@ -3,6 +3,9 @@
 #ifndef KVTRIAGE_KERNELS_CORE_SCORE_RULES_H_
 #define KVTRIAGE_KERNELS_CORE_SCORE_RULES_H_
 
+#include <cstdint>
+#include <span>
+
 #include "absl/status/status.h"
 #include "kvtriage/kernels/score.h"
 
@@ -11,6 +14,9 @@ namespace kvtriage {
 // POLICY_INVALID when the scorer cannot be computed from the source that the request brings,
 // FIELD_MISSING without the projection that it reads.
 absl::Status CheckScoreInputs(const ScoreRequest& request);
+
+// kRecency and kRandom: the scores [N] of one KV head.
+void ScoreByNumber(const ScoreRequest& request, uint64_t head, std::span<float> scores);
 
 // Before pooling: every NaN among the scores is a bad row, or a NaN that came in.
 void CountNonfinite(ScoreResult& result);

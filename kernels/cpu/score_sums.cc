@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/core/dtype.h"
-#include "kernels/core/splitmix64.h"
+#include "kernels/core/score_rules.h"
 #include "kernels/cpu/score_tokens.h"
 
 namespace kvtriage {
@@ -73,14 +73,8 @@ void ScoreWithoutCache(const ScoreRequest& request, ThreadTeam& team, ScoreResul
   result.scores.resize(heads * tokens);
   result.mass.clear();
   result.usable_rows.assign(heads, 0);
-  const bool random = request.spec.scorer == Scorer::kRandom;
   team.Run(heads, [&](size_t head, int) {
-    float* const scores = result.scores.data() + head * tokens;
-    const uint64_t first = (request.layer_index * heads + head) << 32;
-    for (uint64_t p = 0; p < tokens; ++p) {
-      const uint64_t x = random ? SplitMix64(request.spec.random_key, first + p) >> 40 : p;
-      scores[p] = static_cast<float>(x) * (random ? 0x1p-24f : 1.0f);
-    }
+    ScoreByNumber(request, head, {result.scores.data() + head * tokens, tokens});
   });
 }
 

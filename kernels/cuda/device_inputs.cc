@@ -57,4 +57,12 @@ absl::StatusOr<DeviceView> DeviceInputs::View(const KvView& view, const Sequence
   return made;
 }
 
+bool WideRows(const KvView& view) {
+  const ViewLayout& layout = view.layout;
+  if (ElementBytes(layout.dtype) != 2 || !layout.contiguous_rows()) return false;
+  const uint64_t numbers[] = {reinterpret_cast<uintptr_t>(view.base), layout.block_stride,
+                              layout.head_stride, layout.slot_stride, layout.row_bytes()};
+  return AccessWidth(numbers) == 16;
+}
+
 }  // namespace kvtriage

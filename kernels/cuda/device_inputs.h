@@ -37,6 +37,9 @@ class DeviceInputs {
   std::map<std::pair<const int32_t*, size_t>, const int32_t*> copies_;
 };
 
+// Whether every piece of every row (row_pieces.cuh) is one aligned access.
+bool WideRows(const KvView& view);
+
 }  // namespace kvtriage
 
 #endif  // KVTRIAGE_KERNELS_CUDA_DEVICE_INPUTS_H_

@@ -7,15 +7,6 @@
 namespace kvtriage {
 namespace {
 
-// Whether every piece of every row is one aligned access.
-bool WideRows(const KvView& view) {
-  const ViewLayout& layout = view.layout;
-  if (ElementBytes(layout.dtype) != 2 || !layout.contiguous_rows()) return false;
-  const uint64_t numbers[] = {reinterpret_cast<uintptr_t>(view.base), layout.block_stride,
-                              layout.head_stride, layout.slot_stride, layout.row_bytes()};
-  return AccessWidth(numbers) == 16;
-}
-
 DivergenceForm FormOf(const DivergenceRequest& request) {
   if (request.apart) return DivergenceForm::kApart;
   return request.metric == DivergenceMetric::kRelative ? DivergenceForm::kRelative

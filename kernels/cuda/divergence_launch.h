@@ -11,7 +11,6 @@
 namespace kvtriage {
 
 inline constexpr uint32_t kDivergenceThreads = 128;
-inline constexpr uint32_t kPieceElems = 8;
 
 struct DivergenceArgs {
   DeviceView fresh, cached;

@@ -7,17 +7,27 @@ set(kvtriage_cuda_hosts
   divergence.cc
   fuse.cc
   move_plan.cc
+  pool.cc
   quality.cc
   query_rows.cc
   rotate.cc
+  score.cc
+  score_keys.cc
+  score_lagkv.cc
+  score_lists.cc
+  score_sums.cc
   select.cc
   workspace.cc
 )
 set(kvtriage_cuda_kernels
   compact.cu
   divergence.cu
+  pool.cu
   quality.cu
   query_rows.cu
   rotate.cu
+  score_keys.cu
+  score_lagkv.cu
+  score_sums.cu
   select.cu
 )

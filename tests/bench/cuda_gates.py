@@ -33,6 +33,8 @@ BARS = [
     (r"GatherRowsKernel", 64),  # of any type and layout, a few rows a call
     (r"SelectKernel", 64),
     (r"MeasureRowsKernel<", 168),  # three blocks of 128 threads
+    (r"KeyNormsKernel|MarkBadRowsKernel|WeighByMagnitudeKernel|ReduceSumsKernel|PoolKernel", 48),
+    (r"SumUnitKeysKernel|MeanUnitKeysKernel|KeyDistancesKernel|LagDeviationsKernel", 64),
 ]
 
 # Instructions by source: what the PTX must have, and what it must not have (besides local memory,

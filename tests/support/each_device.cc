@@ -8,6 +8,7 @@
 #include "kernels/cuda/fuse.h"
 #include "kernels/cuda/quality.h"
 #include "kernels/cuda/rotate.h"
+#include "kernels/cuda/score.h"
 #include "kernels/cuda/select.h"
 #include "tests/support/temp_dir.h"
 
@@ -27,12 +28,17 @@ EachDevice::EachDevice() {
   if (on_cpu()) return;
   SetFolder();
   EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
-  absl::StatusOr<std::unique_ptr<Workspace>> made = Workspace::Make(16 << 20);
-  EXPECT_TRUE(made.ok()) << made.status();
-  workspace_ = std::move(*made);
+  SetWorkspace(16 << 20);
 }
 
 EachDevice::~EachDevice() { emulation::SetOptions({}); }
+
+void EachDevice::SetWorkspace(uint64_t bytes) {
+  if (on_cpu()) return;
+  absl::StatusOr<std::unique_ptr<Workspace>> made = Workspace::Make(bytes);
+  ASSERT_TRUE(made.ok()) << made.status();
+  workspace_ = std::move(*made);
+}
 
 absl::Status EachDevice::Rotate(std::span<const RotateRequest> requests, RotateResult& result,
                                 int threads) {
@@ -60,6 +66,19 @@ absl::Status EachDevice::Measure(std::span<const QualityRequest> requests,
   if (on_cpu()) return MakeCpuBackend(threads)->Measure(requests, nullptr, results);
   workspace_->Reset();
   return CudaMeasureLayers(requests, *workspace_, nullptr, results);
+}
+
+absl::Status EachDevice::Score(std::span<const ScoreRequest> requests,
+                               std::vector<ScoreResult>& results, int threads) {
+  if (on_cpu()) return MakeCpuBackend(threads)->Score(requests, {}, results);
+  return CudaScoreLayers(requests, *workspace_, {}, results);
+}
+
+ScoreResult EachDevice::ScoreOne(const ScoreRequest& request, int threads) {
+  std::vector<ScoreResult> results(1);
+  const absl::Status status = Score({&request, 1}, results, threads);
+  EXPECT_TRUE(status.ok()) << status;
+  return results[0];
 }
 
 absl::Status EachDevice::Diverge(const DivergenceRequest& request, DivergenceResult& result,

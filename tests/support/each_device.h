@@ -45,6 +45,9 @@ class EachDevice : public testing::TestWithParam<Device> {
     }
   }
 
+  // What the CUDA kernels have for plans and results from now on; 16 MiB at first.
+  void SetWorkspace(uint64_t bytes);
+
   absl::Status Rotate(std::span<const RotateRequest> requests, RotateResult& result,
                       int threads = 2);
   absl::Status CopyRows(std::span<const RowCopy> copies, RowCopyResult& result, int threads = 2);
@@ -52,6 +55,9 @@ class EachDevice : public testing::TestWithParam<Device> {
                       int threads = 2);
   absl::Status Measure(std::span<const QualityRequest> requests,
                        std::vector<QualityResult>& results, int threads = 2);
+  absl::Status Score(std::span<const ScoreRequest> requests, std::vector<ScoreResult>& results,
+                     int threads = 2);
+  ScoreResult ScoreOne(const ScoreRequest& request, int threads = 2);  // which must succeed
   absl::Status Diverge(const DivergenceRequest& request, DivergenceResult& result, int threads = 2);
 
  private:

@@ -15,9 +15,11 @@ using Row = std::vector<double>;
 
 Row ReadRow(const KvView& view, const SequenceRows& sequence, uint32_t head, uint64_t p) {
   Row row(view.layout.row_elems);
+  const double scale = IsF8(view.layout.dtype) ? RowScale(view, sequence, head, p) : 1.0;
   for (size_t k = 0; k < row.size(); ++k) {
     row[k] = LoadElement(RowAddress(view, sequence, head, p) + k * view.layout.elem_stride,
-                         view.layout.dtype);
+                         view.layout.dtype) *
+             scale;
   }
   return row;
 }

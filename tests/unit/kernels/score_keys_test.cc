@@ -1,5 +1,5 @@
-// Scorers that need no queries, and CriticalKV, against plain float64 loops: every instruction set,
-// layout and input type, bad rows, ties, thread counts.
+// Scorers that read the cache alone, and CriticalKV, against plain float64 loops: every device,
+// instruction set, layout and input type, bad rows, ties, thread counts.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/cpu/score.h"
-#include "tests/support/each_target.h"
+#include "tests/support/each_device.h"
 #include "tests/support/golden_inputs.h"
 #include "tests/support/plain_keys.h"
 #include "tests/unit/kernels/score_problem.h"
@@ -43,14 +43,6 @@ std::vector<double> PlainFor(const ScoreRequest& request) {
   }
 }
 
-ScoreResult Score(const ScoreRequest& request, int threads = 2) {
-  ThreadTeam team(threads);
-  ScoreResult result;
-  const absl::Status status = ScoreLayer(request, team, result);
-  EXPECT_TRUE(status.ok()) << status;
-  return result;
-}
-
 void ExpectNear(const std::vector<float>& got, const std::vector<double>& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
   double largest = 0;
@@ -64,7 +56,12 @@ void ExpectNear(const std::vector<float>& got, const std::vector<double>& want, 
   }
 }
 
-TEST(ScoreKeys, AreThePlainLoopsOnEveryLayoutTypeAndTarget) {
+using ScoreKeys = EachDevice;
+using ScoreLagKv = EachDevice;
+KVTRIAGE_ON_EACH_DEVICE(ScoreKeys);
+KVTRIAGE_ON_EACH_DEVICE(ScoreLagKv);
+
+TEST_P(ScoreKeys, AreThePlainLoopsOnEveryLayoutTypeAndTarget) {
   for (const ProblemShape& shape :
        {ProblemShape{4, 2, 130, 1, 16, 24}, ProblemShape{3, 3, 67, 1, 5, 1},
         ProblemShape{1, 1, 1, 1, 8, 8}, ProblemShape{2, 1, 51, 1, 1, 40}}) {
@@ -77,7 +74,11 @@ TEST(ScoreKeys, AreThePlainLoopsOnEveryLayoutTypeAndTarget) {
                                           << ", " << shape.tokens << " rows");
           const ScoreRequest request = RequestFor(problem, scorer);
           const std::vector<double> want = PlainFor(request);
-          ForEachTarget([&] { ExpectNear(Score(request).scores, want, 1e-5); });
+          if (on_cpu() || (type == DType::kF16 && layout.transposed_keys)) {
+            ForEachWay([&] { ExpectNear(ScoreOne(request).scores, want, 1e-5); });
+          } else {
+            ExpectNear(ScoreOne(request).scores, want, 1e-5);
+          }
           if (HasFailure()) return;
         }
       }
@@ -85,23 +86,90 @@ TEST(ScoreKeys, AreThePlainLoopsOnEveryLayoutTypeAndTarget) {
   }
 }
 
-TEST(ScoreKeys, LongSequencesGiveTheSameBitsForAnyThreadsAndLayout) {
-  ScoreProblem problem({2, 2, 7000, 1, 16, 8}, 5);
+TEST_P(ScoreKeys, AreThePlainLoopsOfF8WithEveryKindOfScale) {
+  ScoreProblem problem({2, 2, 75, 1, 24, 21}, 78);
+  for (const DType type : {DType::kF8E4M3, DType::kF8E5M2}) {
+    for (const bool per_row : {false, true}) {
+      for (const CacheLayout& layout : {kCacheLayouts[1], kCacheLayouts[3]}) {
+        problem.Place(layout, type, {0.25f, 0.5f, per_row});  // products are exact
+        for (const Scorer scorer : kScorers) {
+          SCOPED_TRACE(testing::Message() << layout.name << ", scorer " << static_cast<int>(scorer)
+                                          << ", scale per row " << per_row);
+          const ScoreRequest request = RequestFor(problem, scorer);
+          ExpectNear(ScoreOne(request).scores, PlainFor(request), 1e-5);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ScoreKeys, LargeHeadsAreThePlainLoops) {
+  for (const uint32_t size : {128u, 320u, 576u}) {
+    ScoreProblem problem({1, 1, 40, 1, size, size}, 79);
+    problem.Place(kCacheLayouts[1], DType::kBF16);
+    for (const Scorer scorer : kScorers) {
+      SCOPED_TRACE(testing::Message() << size << ", scorer " << static_cast<int>(scorer));
+      const ScoreRequest request = RequestFor(problem, scorer);
+      ExpectNear(ScoreOne(request).scores, PlainFor(request), 1e-5);
+    }
+  }
+}
+
+TEST_P(ScoreKeys, RequestsOfACallScoreAsAlone) {
+  ScoreProblem problems[] = {ScoreProblem({2, 2, 90, 1, 8, 8}, 61),
+                             ScoreProblem({1, 1, 300, 1, 20, 12}, 62),
+                             ScoreProblem({3, 3, 33, 1, 5, 7}, 63)};
+  std::vector<ScoreRequest> requests;
+  for (const Scorer scorer : kScorers) {
+    for (ScoreProblem& problem : problems) requests.push_back(RequestFor(problem, scorer));
+  }
+  std::vector<ScoreResult> results;
+  ASSERT_TRUE(Score(requests, results).ok());
+  ASSERT_EQ(results.size(), requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(SameBits(results[i].scores, ScoreOne(requests[i]).scores)) << i;
+  }
+}
+
+TEST_P(ScoreKeys, RequestsThatDoNotFitTogetherGoInBatches) {
+  ScoreProblem problem({2, 2, 280, 1, 8, 8}, 64);
+  for (const Scorer scorer : kScorers) {
+    SCOPED_TRACE(static_cast<int>(scorer));
+    SetWorkspace(1 << 20);
+    const ScoreRequest request = RequestFor(problem, scorer);
+    const ScoreResult alone = ScoreOne(request);
+    SetWorkspace(24 << 10);
+    const std::vector<ScoreRequest> requests(5, request);
+    std::vector<ScoreResult> results;
+    const absl::Status status = Score(requests, results);
+    ASSERT_TRUE(status.ok()) << status;
+    for (const ScoreResult& result : results) EXPECT_TRUE(SameBits(result.scores, alone.scores));
+    if (on_cpu()) continue;
+    SetWorkspace(2 << 10);
+    const auto info = GetErrorInfo(Score(requests, results));
+    ASSERT_TRUE(info.has_value());
+    EXPECT_EQ(info->reason, ErrorReason::kDeviceMemory);
+  }
+}
+
+TEST_P(ScoreKeys, LongSequencesGiveTheSameBitsForAnyThreadsAndLayout) {
+  ScoreProblem problem({2, 2, on_cpu() ? 7000u : 280u, 1, 16, 8}, 5);
   for (const Scorer scorer : kScorers) {
     problem.Place(kCacheLayouts[0], DType::kBF16);
     const ScoreRequest request = RequestFor(problem, scorer);
-    const ScoreResult first = Score(request, 1);
-    EXPECT_TRUE(SameBits(Score(request, 3).scores, first.scores));
+    const ScoreResult first = ScoreOne(request, 1);
+    EXPECT_TRUE(SameBits(ScoreOne(request, 3).scores, first.scores));
     if (scorer != Scorer::kLagKv) ExpectNear(first.scores, PlainFor(request), 1e-5);
     for (const CacheLayout& layout : kCacheLayouts) {
       problem.Place(layout, DType::kBF16);
-      EXPECT_TRUE(SameBits(Score(RequestFor(problem, scorer), 2).scores, first.scores))
+      EXPECT_TRUE(SameBits(ScoreOne(RequestFor(problem, scorer), 2).scores, first.scores))
           << layout.name;
     }
   }
 }
 
-TEST(ScoreKeys, ABadRowIsNaNAndChangesNoOther) {
+TEST_P(ScoreKeys, ABadRowIsNaNAndChangesNoOther) {
   const ProblemShape shape{2, 2, 90, 1, 8, 8};
   for (const Scorer scorer : kScorers) {
     ScoreProblem quiet(shape, 9), loud(shape, 9);
@@ -116,14 +184,14 @@ TEST(ScoreKeys, ABadRowIsNaNAndChangesNoOther) {
     quiet.Place(kCacheLayouts[0], DType::kF32);
     loud.Place(kCacheLayouts[0], DType::kF32);
     const ScoreRequest request = RequestFor(quiet, scorer);
-    const ScoreResult result = Score(request);
+    const ScoreResult result = ScoreOne(request);
     EXPECT_EQ(result.nonfinite_tokens, scorer == Scorer::kLagKv ? 5u : 4u);
     ExpectNear(result.scores, PlainFor(request), 1e-5);
-    EXPECT_TRUE(SameBits(Score(RequestFor(loud, scorer)).scores, result.scores));
+    EXPECT_TRUE(SameBits(ScoreOne(RequestFor(loud, scorer)).scores, result.scores));
   }
 }
 
-TEST(ScoreKeys, EqualRowsGetEqualScores) {
+TEST_P(ScoreKeys, EqualRowsGetEqualScores) {
   ScoreProblem problem({1, 1, 200, 1, 12, 12}, 3);
   for (const uint32_t to : {50u, 51u, 133u, 199u}) {
     std::copy_n(problem.k().begin() + 60 * 12, 12, problem.k().begin() + to * 12);
@@ -131,19 +199,19 @@ TEST(ScoreKeys, EqualRowsGetEqualScores) {
   }
   problem.Place(kCacheLayouts[1], DType::kF16);
   for (const Scorer scorer : {Scorer::kKeyNorm, Scorer::kKeyDiff}) {
-    const ScoreResult result = Score(RequestFor(problem, scorer));
+    const ScoreResult result = ScoreOne(RequestFor(problem, scorer));
     for (const uint32_t row : {50u, 51u, 133u, 199u}) {
       EXPECT_EQ(result.scores[row], result.scores[60]) << row;
     }
   }
 }
 
-TEST(ScoreKeys, AHeadAloneScoresAsAmongOthers) {
+TEST_P(ScoreKeys, AHeadAloneScoresAsAmongOthers) {
   const ProblemShape shape{3, 3, 120, 1, 8, 6};
   ScoreProblem many(shape, 21);
   const size_t k_size = 120 * 8, v_size = 120 * 6;
   for (const Scorer scorer : kScorers) {
-    const ScoreResult all = Score(RequestFor(many, scorer));
+    const ScoreResult all = ScoreOne(RequestFor(many, scorer));
     for (size_t g = 0; g < 3; ++g) {
       const auto k = many.k().begin() + static_cast<ptrdiff_t>(g * k_size);
       const auto v = many.v().begin() + static_cast<ptrdiff_t>(g * v_size);
@@ -151,39 +219,39 @@ TEST(ScoreKeys, AHeadAloneScoresAsAmongOthers) {
                        {v, v + v_size});
       const std::vector<float> mine(all.scores.begin() + static_cast<ptrdiff_t>(g * 120),
                                     all.scores.begin() + static_cast<ptrdiff_t>((g + 1) * 120));
-      EXPECT_TRUE(SameBits(Score(RequestFor(one, scorer)).scores, mine)) << g;
+      EXPECT_TRUE(SameBits(ScoreOne(RequestFor(one, scorer)).scores, mine)) << g;
     }
   }
 }
 
-TEST(ScoreKeys, RotatingAllKeysOfAPairKeepsTheirNorms) {
+TEST_P(ScoreKeys, RotatingAllKeysOfAPairKeepsTheirNorms) {
   ScoreProblem problem({1, 1, 40, 1, 2, 2}, 8);
   problem.Place(kCacheLayouts[0], DType::kF32);
-  const ScoreResult before = Score(RequestFor(problem, Scorer::kKeyNorm));
+  const ScoreResult before = ScoreOne(RequestFor(problem, Scorer::kKeyNorm));
   for (uint32_t p = 0; p < 40; ++p) {
     const float a = problem.k()[2 * p], b = problem.k()[2 * p + 1], angle = 0.1f * p;
     problem.k()[2 * p] = a * std::cos(angle) - b * std::sin(angle);
     problem.k()[2 * p + 1] = b * std::cos(angle) + a * std::sin(angle);
   }
   problem.Place(kCacheLayouts[0], DType::kF32);
-  const ScoreResult after = Score(RequestFor(problem, Scorer::kKeyNorm));
+  const ScoreResult after = ScoreOne(RequestFor(problem, Scorer::kKeyNorm));
   for (uint32_t p = 0; p < 40; ++p) EXPECT_NEAR(after.scores[p], before.scores[p], 1e-5);
 }
 
-TEST(ScoreLagKv, PartitionsOfEqualRowsRankTheEarlierBetter) {
+TEST_P(ScoreLagKv, PartitionsOfEqualRowsRankTheEarlierBetter) {
   ScoreProblem problem({1, 1, 11, 1, 4, 4}, std::vector<double>(4), std::vector<float>(44, 1.0f),
                        std::vector<float>(44, 2.0f));
   problem.Place(kCacheLayouts[0], DType::kF32);
   ScoreRequest request = RequestFor(problem, Scorer::kLagKv);
   request.sinks = 2;
   request.spec.lag = 3;
-  EXPECT_EQ(Score(request).scores,
+  EXPECT_EQ(ScoreOne(request).scores,
             (std::vector<float>{1, 1, 2.0f / 3, 1.0f / 3, 0, 2.0f / 3, 1.0f / 3, 0, 1, 1, 1}));
   request.sinks = 6;  // less than two partitions: the newest are best
-  EXPECT_EQ(Score(request).scores, (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(ScoreOne(request).scores, (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
 }
 
-TEST(ScoreLagKv, TheTailIsTheLastPartitionAndTheRest) {
+TEST(LagTailRows, AreTheLastPartitionAndTheRest) {
   EXPECT_EQ(LagTail(11, 2, 3), 3u);
   EXPECT_EQ(LagTail(13, 2, 3), 5u);
   EXPECT_EQ(LagTail(8, 2, 3), 3u);
@@ -192,7 +260,7 @@ TEST(ScoreLagKv, TheTailIsTheLastPartitionAndTheRest) {
   EXPECT_EQ(LagTail(1u << 24, 0xFFFFFFFF, 0xFFFFFFFF), 0u);
 }
 
-TEST(ScoreLagKv, HugeNumbersKeepATotalOrder) {
+TEST_P(ScoreLagKv, HugeNumbersKeepATotalOrder) {
   const ProblemShape shape{1, 1, 48, 1, 4, 4};
   ScoreProblem problem(shape, 4);
   for (uint32_t p = 0; p < 16; ++p) problem.k()[p * 4] = p % 2 == 0 ? 3e38f : -3e38f;
@@ -200,13 +268,21 @@ TEST(ScoreLagKv, HugeNumbersKeepATotalOrder) {
   problem.Place(kCacheLayouts[0], DType::kF32);
   ScoreRequest request = RequestFor(problem, Scorer::kLagKv);
   request.sinks = 0;
-  const ScoreResult result = Score(request);
+  const ScoreResult result = ScoreOne(request);
   std::vector<float> first(result.scores.begin(), result.scores.begin() + 16);
   std::sort(first.begin(), first.end());
   for (size_t i = 0; i < 16; ++i) EXPECT_EQ(first[i], static_cast<float>(i) / 16);
 }
 
 // ---- CriticalKV
+
+ScoreResult Score(const ScoreRequest& request, int threads = 2) {
+  ThreadTeam team(threads);
+  ScoreResult result;
+  const absl::Status status = ScoreLayer(request, team, result);
+  EXPECT_TRUE(status.ok()) << status;
+  return result;
+}
 
 class Critical : public testing::Test {
  protected:

@@ -245,32 +245,6 @@ TEST(ScoreAgainstPlainLoops, WindowShorterThanTheInput) {
   }
 }
 
-TEST(ScoreAgainstPlainLoops, ColumnSums) {
-  ScoreProblem problem({6, 2, 70, 8, 16, 24}, 9910);
-  for (const Reduce reduce : kReduces) {
-    for (const Scorer scorer : {Scorer::kAttention, Scorer::kVatp}) {
-      SCOPED_TRACE(Name(scorer, AttentionSource::kColumnSums, reduce));
-      ScoreRequest request =
-          problem.Request(AttentionSource::kColumnSums, {.scorer = scorer, .reduce = reduce});
-      ExpectPlainScores(request);
-      request.input.sums_axis = HeadAxis::kKv;
-      ExpectPlainScores(request);
-      request.input.sums_axis = HeadAxis::kSummed;
-      if (scorer == Scorer::kAttention) ExpectPlainScores(request);
-    }
-  }
-}
-
-TEST(ScoreAgainstPlainLoops, WithoutQueries) {
-  for (const Scorer scorer : {Scorer::kRecency, Scorer::kRandom}) {
-    ScoreProblem problem({4, 2, 300, 1, 4, 4}, 9920);
-    ScoreRequest request = problem.Request(AttentionSource::kNone, {.scorer = scorer});
-    request.spec.random_key = 42;
-    request.layer_index = 3;
-    ExpectPlainScores(request);
-  }
-}
-
 TEST(ScoreAgainstPlainLoops, Pooling) {
   ScoreProblem problem({4, 2, 90, 12, 16, 16}, 9930);
   for (const Pool pool : {Pool::kAvg, Pool::kMax}) {
