@@ -2,6 +2,7 @@
 # (../emulation/CMakeLists.txt). Names are relative to this folder.
 set(kvtriage_cuda_hosts
   compact.cc
+  cuda_backend.cc
   cuda_status.cc
   device_inputs.cc
   divergence.cc

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/cuda/workspace.h"
 #include "kernels/emulation/emulation.h"
 #include "kvtriage/kernels/backend.h"
 #include "tests/support/each_target.h"
@@ -21,11 +20,15 @@ namespace kvtriage {
 
 enum class Device { kCpu, kCuda };
 
-// Fixture: parameter is the device. The memory that requests name is the host's on both: an
-// emulated kernel reads it as it would a device's.
+// A backend for `device`: the CPU's with so many threads, or an emulated device's with so much
+// memory for plans and results, for the calling thread. The memory that requests name is the host's
+// on both: an emulated kernel reads it as it would a device's.
+std::unique_ptr<Backend> MakeDeviceBackend(Device device, int threads = 2,
+                                           uint64_t arena_bytes = 16 << 20);
+
+// Fixture: parameter is the device.
 class EachDevice : public testing::TestWithParam<Device> {
  protected:
-  EachDevice();
   ~EachDevice() override;
 
   bool on_cpu() const { return GetParam() == Device::kCpu; }
@@ -48,20 +51,38 @@ class EachDevice : public testing::TestWithParam<Device> {
   // What the CUDA kernels have for plans and results from now on; 16 MiB at first.
   void SetWorkspace(uint64_t bytes);
 
+  // The device's backend; the CPU's has so many threads.
+  Backend& backend(int threads = 2);
+
   absl::Status Rotate(std::span<const RotateRequest> requests, RotateResult& result,
-                      int threads = 2);
-  absl::Status CopyRows(std::span<const RowCopy> copies, RowCopyResult& result, int threads = 2);
+                      int threads = 2) {
+    return backend(threads).Rotate(requests, result);
+  }
+  absl::Status CopyRows(std::span<const RowCopy> copies, RowCopyResult& result, int threads = 2) {
+    return backend(threads).CopyRows(copies, result);
+  }
   absl::Status Select(std::span<const SelectRequest> requests, std::vector<SelectResult>& results,
-                      int threads = 2);
-  absl::Status Measure(std::span<const QualityRequest> requests,
-                       std::vector<QualityResult>& results, int threads = 2);
+                      int threads = 2) {
+    return backend(threads).Select(requests, results);
+  }
   absl::Status Score(std::span<const ScoreRequest> requests, std::vector<ScoreResult>& results,
-                     int threads = 2);
+                     int threads = 2) {
+    return backend(threads).Score(requests, nullptr, results);
+  }
   ScoreResult ScoreOne(const ScoreRequest& request, int threads = 2);  // which must succeed
-  absl::Status Diverge(const DivergenceRequest& request, DivergenceResult& result, int threads = 2);
+  absl::Status Measure(std::span<const QualityRequest> requests,
+                       std::vector<QualityResult>& results, int threads = 2) {
+    return backend(threads).Measure(requests, nullptr, results);
+  }
+  absl::Status Diverge(const DivergenceRequest& request, DivergenceResult& result,
+                       int threads = 2) {
+    return backend(threads).Diverge(request, result);
+  }
 
  private:
-  std::unique_ptr<Workspace> workspace_;
+  std::unique_ptr<Backend> backend_;
+  int threads_ = 0;  // that backend_ has
+  uint64_t arena_bytes_ = 16 << 20;
 };
 
 inline std::string DeviceName(const testing::TestParamInfo<Device>& info) {
