@@ -1,4 +1,5 @@
-// Divergence and HKVD choice against the float64 goldens, for every input type and cache layout.
+// Divergence and HKVD choice against the float64 goldens, for every input type and cache layout, on
+// every device.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -8,9 +9,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtriage/kernels/backend.h"
 #include "kvtriage/kernels/divergence.h"
 #include "service/engine/recompute.h"
+#include "tests/golden/device_share.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/golden_set.h"
 #include "tests/support/golden_inputs.h"
@@ -24,10 +25,10 @@ using nlohmann::json;
 constexpr std::pair<const char*, DType> kTypes[] = {
     {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
 
-class GoldenHkvd
-    : public testing::TestWithParam<std::tuple<std::string, std::pair<const char*, DType>>> {
+class GoldenHkvd : public testing::TestWithParam<
+                       std::tuple<Device, std::string, std::pair<const char*, DType>>> {
  protected:
-  GoldenHkvd() : file_(std::get<0>(GetParam())) {
+  GoldenHkvd() : file_(std::get<1>(GetParam())) {
     const json& shape = file_["shape"];
     rows_ = shape.at("N"), heads_ = shape.at("Hk"), elems_ = shape.at("d");
     const uint64_t number = file_["case_number"];
@@ -44,6 +45,8 @@ class GoldenHkvd
       cached_[to] = (row % 3 == 0 ? other[n] : fresh[n]) * factor;
     }
   }
+
+  static Device device() { return std::get<0>(GetParam()); }
 
   DivergenceRows Rows(const PlacedCache& cache) const {
     return {cache.layer().k, cache.layer().sequence, 0};
@@ -84,15 +87,19 @@ class GoldenHkvd
   }
 
   GoldenFile file_;
+  size_t case_number_ = CaseNumber(GoldenIds("hkvd"), std::get<1>(GetParam()));
   uint32_t rows_ = 0, heads_ = 0, elems_ = 0;
   std::vector<float> fresh_, cached_;  // [heads, rows, elems]
-  std::unique_ptr<Backend> backend_ = MakeCpuBackend(2);
+  std::unique_ptr<Backend> backend_ = MakeDeviceBackend(device());
 };
 
 TEST_P(GoldenHkvd, EveryLayoutGivesTheReferencesRows) {
-  const DType type = std::get<1>(GetParam()).second;
+  if (!Affords(device(), CaseSize::kSmall)) GTEST_SKIP() << "too slow for this build";
+  const DType type = std::get<2>(GetParam()).second;
   const PlacedCache fresh(kCacheLayouts[0], type, heads_, heads_, rows_, fresh_, fresh_);
   for (const CacheLayout& layout : kCacheLayouts) {
+    const auto way = static_cast<size_t>(&layout - kCacheLayouts);
+    if (!TakesWay(device(), case_number_, way, std::size(kCacheLayouts))) continue;
     const PlacedCache cached(layout, type, heads_, heads_, rows_, cached_, cached_);
     for (const json& metric : file_["metrics"]) {
       SCOPED_TRACE(testing::Message() << layout.name << ", " << metric.at("metric"));
@@ -101,6 +108,7 @@ TEST_P(GoldenHkvd, EveryLayoutGivesTheReferencesRows) {
   }
 }
 
+// No kernel has a part in these.
 TEST_P(GoldenHkvd, ClassesAndLimitsAreTheReferences) {
   SelectRecomputeSpec spec;
   spec.rows = rows_;
@@ -114,14 +122,16 @@ TEST_P(GoldenHkvd, ClassesAndLimitsAreTheReferences) {
 }
 
 std::string TestName(const testing::TestParamInfo<GoldenHkvd::ParamType>& info) {
-  std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param).first;
+  std::string name = DeviceLabel(std::get<0>(info.param));
+  name += "_" + std::get<1>(info.param) + "_" + std::get<2>(info.param).first;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, GoldenHkvd,
-                         testing::Combine(testing::ValuesIn(GoldenIds("hkvd")),
+INSTANTIATE_TEST_SUITE_P(Devices, GoldenHkvd,
+                         testing::Combine(testing::ValuesIn(kDevices),
+                                          testing::ValuesIn(GoldenIds("hkvd")),
                                           testing::ValuesIn(kTypes)),
                          TestName);
 

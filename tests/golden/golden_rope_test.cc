@@ -1,5 +1,5 @@
 // Rotated keys against the float64 goldens: every pairing, scaling, angle mode, input type and
-// cache layout; and kept rows that are renumbered.
+// cache layout, on every device; and kept rows that are renumbered.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/core/rope_speeds.h"
-#include "kvtriage/kernels/backend.h"
+#include "tests/golden/device_share.h"
 #include "tests/golden/golden_file.h"
 #include "tests/support/golden_inputs.h"
 #include "tests/support/placed_cache.h"
@@ -63,11 +63,12 @@ void ExpectRows(const PlacedCache& cache, uint32_t head, uint32_t rows, const do
   }
 }
 
-class GoldenRope : public testing::TestWithParam<std::tuple<std::string, TypeCase>> {};
+class GoldenRope : public testing::TestWithParam<std::tuple<Device, std::string, TypeCase>> {};
 
 TEST_P(GoldenRope, EveryLayoutAndAngleModeIsTheReferences) {
-  const GoldenFile file(std::get<0>(GetParam()));
-  const TypeCase& type = std::get<1>(GetParam());
+  const auto& [device, id, type] = GetParam();
+  const GoldenFile file(id);
+  const std::unique_ptr<Backend> backend = MakeDeviceBackend(device);
   const uint32_t rows = file["shape"].at("N"), d = file["shape"].at("d");
   const uint64_t number = file["case_number"];
   const std::vector<float> keys = GridValues(number * 1000 + 2, size_t{rows} * d);
@@ -91,15 +92,17 @@ TEST_P(GoldenRope, EveryLayoutAndAngleModeIsTheReferences) {
       request.from = {0, from.data(), rows};
       request.to = {0, to.data(), rows};
       RotateResult result;
-      ASSERT_TRUE(MakeCpuBackend(2)->Rotate({&request, 1}, result).ok());
+      ASSERT_TRUE(backend->Rotate({&request, 1}, result).ok());
       ExpectRows(cache, 0, rows, want.data(), file["tolerance_of_norm"], type.rounding);
     }
   }
 }
 
-class GoldenRerotate : public testing::TestWithParam<TypeCase> {};
+class GoldenRerotate : public testing::TestWithParam<std::tuple<Device, TypeCase>> {};
 
 TEST_P(GoldenRerotate, KeptRowsGetPositionsFromZeroOn) {
+  const auto& [device, type] = GetParam();
+  if (!Affords(device, CaseSize::kSmall)) GTEST_SKIP() << "too slow for this build";
   const GoldenFile file("rerotate-S");
   const uint32_t rows = file["shape"].at("N"), d = file["shape"].at("d"),
                  heads = file["shape"].at("Hk");
@@ -113,8 +116,8 @@ TEST_P(GoldenRerotate, KeptRowsGetPositionsFromZeroOn) {
   const std::vector<double> want = file.Doubles(file["keys"]);
   for (const CacheLayout& layout : kCacheLayouts) {
     SCOPED_TRACE(layout.name);
-    const PlacedCache cache(layout, GetParam().type, heads, heads, rows, keys, keys);
-    const auto backend = MakeCpuBackend(2);
+    const PlacedCache cache(layout, type.type, heads, heads, rows, keys, keys);
+    const auto backend = MakeDeviceBackend(device);
     const SequenceRows all = cache.layer().sequence;
     MoveRequest move{cache.layer().k, all, cache.layer().k, all, {kept[0], kept[1]}};
     move.to_rows.rows = count;
@@ -131,7 +134,7 @@ TEST_P(GoldenRerotate, KeptRowsGetPositionsFromZeroOn) {
     ASSERT_TRUE(backend->Rotate({&request, 1}, result).ok());
     for (uint32_t h = 0; h < heads; ++h) {
       ExpectRows(cache, h, count, want.data() + size_t{h} * count * d, file["tolerance_of_norm"],
-                 GetParam().rounding);
+                 type.rounding);
     }
   }
 }
@@ -142,16 +145,20 @@ std::string Clean(std::string name) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, GoldenRope,
-                         testing::Combine(testing::ValuesIn(GoldenIds("rope")),
+INSTANTIATE_TEST_SUITE_P(Devices, GoldenRope,
+                         testing::Combine(testing::ValuesIn(kDevices),
+                                          testing::ValuesIn(GoldenIds("rope")),
                                           testing::ValuesIn(kTypes)),
                          [](const testing::TestParamInfo<GoldenRope::ParamType>& info) {
-                           return Clean(std::get<0>(info.param) + "_" +
-                                        std::get<1>(info.param).name);
+                           return std::string(DeviceLabel(std::get<0>(info.param))) + "_" +
+                                  Clean(std::get<1>(info.param) + "_" +
+                                        std::get<2>(info.param).name);
                          });
-INSTANTIATE_TEST_SUITE_P(Cpu, GoldenRerotate, testing::ValuesIn(kTypes),
-                         [](const testing::TestParamInfo<TypeCase>& info) {
-                           return std::string(info.param.name);
+INSTANTIATE_TEST_SUITE_P(Devices, GoldenRerotate,
+                         testing::Combine(testing::ValuesIn(kDevices), testing::ValuesIn(kTypes)),
+                         [](const testing::TestParamInfo<GoldenRerotate::ParamType>& info) {
+                           return std::string(DeviceLabel(std::get<0>(info.param))) + "_" +
+                                  std::get<1>(info.param).name;
                          });
 
 }  // namespace

@@ -1,0 +1,42 @@
+// What each device runs of the golden set: a CPU everything; emulated kernels what the build can
+// afford.
+#ifndef KVTRIAGE_TESTS_GOLDEN_DEVICE_SHARE_H_
+#define KVTRIAGE_TESTS_GOLDEN_DEVICE_SHARE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/each_device.h"
+
+namespace kvtriage {
+
+inline constexpr Device kDevices[] = {Device::kCpu, Device::kCuda};
+
+enum class CaseSize : uint8_t { kTiny, kSmall, kLarge };
+
+// Every case in a plain build, small ones under AddressSanitizer, tiny ones under ThreadSanitizer.
+inline bool Affords(Device device, CaseSize size) {
+  if (device == Device::kCpu || Repeats(10) == 10) return true;
+  return size <= (kSlowFibers ? CaseSize::kTiny : CaseSize::kSmall);
+}
+
+// Which of the ways to run a case (layouts, sources, ...) a device takes: all of them, or one, so
+// that the cases together take every way.
+inline bool TakesWay(Device device, size_t case_number, size_t way, size_t ways) {
+  return device == Device::kCpu || case_number % ways == way;
+}
+
+inline const char* DeviceLabel(Device device) { return device == Device::kCpu ? "Cpu" : "Cuda"; }
+
+// Place of `id` in a list of cases.
+inline size_t CaseNumber(const std::vector<std::string>& ids, const std::string& id) {
+  size_t number = 0;
+  while (number < ids.size() && ids[number] != id) ++number;
+  return number;
+}
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_TESTS_GOLDEN_DEVICE_SHARE_H_
