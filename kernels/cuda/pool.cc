@@ -43,9 +43,10 @@ absl::Status CudaPoolScores(ScoreRequests requests, Workspace& workspace, ScoreR
   if (lists.empty()) return absl::OkStatus();
   KVTRIAGE_ASSIGN_OR_RETURN(const PoolList* on_device,
                             workspace.Upload(std::span<const PoolList>(lists)));
-  KVTRIAGE_ASSIGN_OR_RETURN(const ListPiece* pieces, CutIntoPieces(rows, workspace));
+  KVTRIAGE_ASSIGN_OR_RETURN(const ListPiece* pieces, CutIntoPieces(rows, kPieceRows, workspace));
   KVTRIAGE_RETURN_IF_CUDA_ERROR(
-      LaunchPool(on_device, pieces, CountPieces(rows), workspace.stream()), "pool.launch");
+      LaunchPool(on_device, pieces, CountPieces(rows, kPieceRows), workspace.stream()),
+      "pool.launch");
   for (size_t i = 0; i < lists.size(); ++i) {
     KVTRIAGE_RETURN_IF_ERROR(workspace.Download<float>(lists[i].pooled, scores[i]));
   }

@@ -8,6 +8,7 @@
 #include "kernels/core/error.h"
 #include "kernels/core/score_rules.h"
 #include "kernels/cuda/pool.h"
+#include "kernels/cuda/score_expected.h"
 #include "kernels/cuda/score_keys.h"
 #include "kernels/cuda/score_lagkv.h"
 #include "kernels/cuda/score_lists.h"
@@ -64,6 +65,7 @@ constexpr Kind kKinds[] = {
     {CudaScoreKeys, Is<Scorer::kKeyNorm>},
     {CudaScoreKeys, Is<Scorer::kKeyDiff>},
     {CudaScoreLagKv, Is<Scorer::kLagKv>},
+    {CudaScoreExpected, Is<Scorer::kExpectedAttention>},
     {CudaScoreSums, FromSums<Scorer::kAttention>},
     {CudaScoreSums, FromSums<Scorer::kVatp>},
     {ScoreNothing, [](const ScoreRequest&) { return true; }},

@@ -6,20 +6,20 @@
 
 namespace kvtriage {
 
-absl::StatusOr<const ListPiece*> CutIntoPieces(std::span<const uint32_t> rows,
+absl::StatusOr<const ListPiece*> CutIntoPieces(std::span<const uint32_t> rows, uint32_t piece_rows,
                                                Workspace& workspace) {
   std::vector<ListPiece> pieces;
   for (uint32_t list = 0; list < rows.size(); ++list) {
-    for (uint64_t row = 0; row < rows[list]; row += kPieceRows) {
+    for (uint64_t row = 0; row < rows[list]; row += piece_rows) {
       pieces.push_back({list, static_cast<uint32_t>(row)});
     }
   }
   return workspace.Upload(std::span<const ListPiece>(pieces));
 }
 
-uint32_t CountPieces(std::span<const uint32_t> rows) {
+uint32_t CountPieces(std::span<const uint32_t> rows, uint32_t piece_rows) {
   uint64_t pieces = 0;
-  for (const uint32_t count : rows) pieces += CeilDiv(count, kPieceRows);
+  for (const uint32_t count : rows) pieces += CeilDiv(count, piece_rows);
   return static_cast<uint32_t>(pieces);
 }
 
@@ -59,7 +59,7 @@ absl::StatusOr<ScoreLists> ScoreLists::Make(ScoreRequests requests, bool values,
   made.first_.push_back(made.rows_);
   made.lists_ = static_cast<uint32_t>(lists.size());
   KVTRIAGE_ASSIGN_OR_RETURN(made.plan_.lists, workspace.Upload(std::span<const DeviceList>(lists)));
-  KVTRIAGE_ASSIGN_OR_RETURN(made.plan_.pieces, CutIntoPieces(rows, workspace));
+  KVTRIAGE_ASSIGN_OR_RETURN(made.plan_.pieces, CutIntoPieces(rows, kPieceRows, workspace));
   return made;
 }
 

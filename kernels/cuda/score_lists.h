@@ -19,11 +19,11 @@ namespace kvtriage {
 using ScoreRequests = std::span<const ScoreRequest* const>;
 using ScoreResults = std::span<ScoreResult* const>;
 
-// The pieces of lists with so many rows, on the device, list by list.
-absl::StatusOr<const ListPiece*> CutIntoPieces(std::span<const uint32_t> rows,
+// The pieces of lists with so many rows, `piece_rows` each, on the device, list by list.
+absl::StatusOr<const ListPiece*> CutIntoPieces(std::span<const uint32_t> rows, uint32_t piece_rows,
                                                Workspace& workspace);
 
-uint32_t CountPieces(std::span<const uint32_t> rows);
+uint32_t CountPieces(std::span<const uint32_t> rows, uint32_t piece_rows);
 
 class ScoreLists {
  public:

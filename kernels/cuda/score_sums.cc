@@ -55,12 +55,13 @@ absl::Status CudaScoreSums(ScoreRequests requests, Workspace& workspace, ScoreRe
   const uint64_t numbers = lists.empty() ? 0 : lists.back().first + lists.back().rows;
   SumsArgs args{};
   KVTRIAGE_ASSIGN_OR_RETURN(args.lists, workspace.Upload(std::span<const SumsList>(lists)));
-  KVTRIAGE_ASSIGN_OR_RETURN(args.pieces, CutIntoPieces(rows, workspace));
+  KVTRIAGE_ASSIGN_OR_RETURN(args.pieces, CutIntoPieces(rows, kPieceRows, workspace));
   KVTRIAGE_ASSIGN_OR_RETURN(args.scores, workspace.Take<float>(numbers));
   KVTRIAGE_ASSIGN_OR_RETURN(args.mass, workspace.Take<float>(numbers));
   if (numbers > 0) {
-    KVTRIAGE_RETURN_IF_CUDA_ERROR(LaunchReduceSums(args, CountPieces(rows), workspace.stream()),
-                                  "score_sums.launch");
+    KVTRIAGE_RETURN_IF_CUDA_ERROR(
+        LaunchReduceSums(args, CountPieces(rows, kPieceRows), workspace.stream()),
+        "score_sums.launch");
     if (requests[0]->spec.scorer == Scorer::kVatp) {
       KVTRIAGE_RETURN_IF_ERROR(WeighByMagnitude(requests, args, workspace));
     }

@@ -14,6 +14,7 @@
 // clang-format off
 //   SIMT_KERNEL void Name(Args)              a kernel; SIMT_BOUNDS(threads, blocks) behind it
 //   SIMT_DEVICE T Name(...)                  a function that kernels call; inlined
+//   SIMT_UNROLL SIMT_UNROLL_BY(times)        before a loop
 //   ThreadX() BlockX() BlockY() BlockZ() GridX() BlockThreads()
 //   SharedMemory(byte offset)                dynamic shared memory, 128-byte aligned at offset 0
 //   Load(p) Store(p, v)                      global memory, values of 1, 2, 4, 8 or 16 bytes, aligned

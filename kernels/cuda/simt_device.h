@@ -9,6 +9,8 @@
 #define SIMT_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #define SIMT_DEVICE __device__ __forceinline__
 #define SIMT_UNROLL _Pragma("unroll")
+#define SIMT_PRAGMA(text) _Pragma(#text)
+#define SIMT_UNROLL_BY(times) SIMT_PRAGMA(unroll times)
 
 namespace kvtriage::simt {
 

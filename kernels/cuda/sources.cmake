@@ -9,10 +9,13 @@ set(kvtriage_cuda_hosts
   fuse.cc
   move_plan.cc
   pool.cc
+  projected_norms.cc
   quality.cc
+  query_moments.cc
   query_rows.cc
   rotate.cc
   score.cc
+  score_expected.cc
   score_keys.cc
   score_lagkv.cc
   score_lists.cc
@@ -24,9 +27,12 @@ set(kvtriage_cuda_kernels
   compact.cu
   divergence.cu
   pool.cu
+  projected_norms.cu
   quality.cu
+  query_moments.cu
   query_rows.cu
   rotate.cu
+  score_expected.cu
   score_keys.cu
   score_lagkv.cu
   score_sums.cu

@@ -61,6 +61,11 @@ class Workspace {
     KVTRIAGE_RETURN_IF_ERROR(ToDevice(copy, values.data(), values.size_bytes()));
     return copy;
   }
+  // Copies host values to memory that was taken. They may go when this returns.
+  template <class T>
+  absl::Status Fill(T* to, std::span<const T> values) {
+    return ToDevice(to, values.data(), values.size_bytes());
+  }
   // Waits for what is in the stream, then copies device values to the host.
   template <class T>
   absl::Status Download(const T* values, std::span<T> to) {

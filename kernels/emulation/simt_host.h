@@ -14,6 +14,7 @@
 #define SIMT_BOUNDS(threads, blocks)
 #define SIMT_DEVICE inline
 #define SIMT_UNROLL
+#define SIMT_UNROLL_BY(times)
 
 namespace kvtriage::simt {
 

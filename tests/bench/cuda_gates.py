@@ -33,6 +33,9 @@ BARS = [
     (r"GatherRowsKernel", 64),  # of any type and layout, a few rows a call
     (r"SelectKernel", 64),
     (r"MeasureRowsKernel<", 168),  # three blocks of 128 threads
+    (r"ProjectValuesKernel|ExpectedLogitsKernel", 80),  # three blocks of 256 threads
+    (r"CovarianceKernel", 104),  # 16 sums, what rounding loses of each, 16 products
+    (r"SumQueriesKernel|MeanQueriesKernel|CopyMomentsKernel|ValueNormsKernel", 48),
     (r"KeyNormsKernel|MarkBadRowsKernel|WeighByMagnitudeKernel|ReduceSumsKernel|PoolKernel", 48),
     (r"SumUnitKeysKernel|MeanUnitKeysKernel|KeyDistancesKernel|LagDeviationsKernel", 64),
 ]
