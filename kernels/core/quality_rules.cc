@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/core/score_rules.h"
+
 namespace kvtriage {
 namespace {
 
@@ -26,10 +28,9 @@ HeadQuality Summarise(std::span<const RowQuality> rows) {
 }  // namespace
 
 size_t MeasuredRows(const QualityRequest& request) {
-  const AttentionInput& input = request.input;
-  const size_t supplied = input.source == AttentionSource::kReady ? input.a.rows : input.q.rows;
-  return input.row_limits.empty() ? std::min<size_t>(supplied, request.layer.sequence.rows)
-                                  : supplied;
+  const size_t supplied = SuppliedRows(request.input);
+  return request.input.row_limits.empty() ? std::min<size_t>(supplied, request.layer.sequence.rows)
+                                          : supplied;
 }
 
 void SummariseRows(const QualityRequest& request, std::span<const RowQuality> rows,

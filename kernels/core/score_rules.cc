@@ -8,6 +8,20 @@
 
 namespace kvtriage {
 
+uint32_t SuppliedRows(const AttentionInput& input) {
+  switch (input.source) {
+    case AttentionSource::kQuery:
+    case AttentionSource::kQueryOutput:
+      return input.q.rows;
+    case AttentionSource::kReady:
+      return input.a.rows;
+    case AttentionSource::kNone:
+    case AttentionSource::kColumnSums:
+      return 0;
+  }
+  return 0;
+}
+
 bool ReadsValues(Scorer scorer) {
   switch (scorer) {
     case Scorer::kObcValue:

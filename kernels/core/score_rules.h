@@ -11,6 +11,9 @@
 
 namespace kvtriage {
 
+// Query rows that an input brings; 0 for column sums and for none.
+uint32_t SuppliedRows(const AttentionInput& input);
+
 // POLICY_INVALID when the scorer cannot be computed from the source that the request brings,
 // FIELD_MISSING without the projection that it reads.
 absl::Status CheckScoreInputs(const ScoreRequest& request);

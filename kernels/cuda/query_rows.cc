@@ -2,6 +2,8 @@
 
 #include <span>
 
+#include "kernels/core/score_rules.h"
+
 namespace kvtriage {
 namespace {
 
@@ -29,10 +31,6 @@ absl::StatusOr<DeviceQueryRotation> Rotation(const AttentionInput& input, Worksp
 }
 
 }  // namespace
-
-uint32_t SuppliedRows(const AttentionInput& input) {
-  return input.source == AttentionSource::kReady ? input.a.rows : input.q.rows;
-}
 
 absl::StatusOr<QueryItem> MakeQueryItem(const LayerRows& layer, const AttentionInput& input,
                                         const QueryPick& pick, Workspace& workspace,

@@ -19,9 +19,6 @@ struct QueryPick {
   bool reads_values = false;  // a bad V hides its token
 };
 
-// Rows that an input has at all: of A when it is ready-made, else of Q.
-uint32_t SuppliedRows(const AttentionInput& input);
-
 // Everything of a QueryItem but its units and results. Rows are numbered as in query_rows_launch.h;
 // tensors of `input` lie on the device, lists are the host's.
 absl::StatusOr<QueryItem> MakeQueryItem(const LayerRows& layer, const AttentionInput& input,

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "kernels/core/score_rules.h"
 #include "kernels/core/status_macros.h"
 #include "service/engine/triage_score.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/core/score_rules.h"
 #include "kernels/core/status_macros.h"
 
 namespace kvtriage {
@@ -56,20 +57,6 @@ std::vector<float> SumOf(std::span<const ScoreResult> layers, uint32_t rows) {
 }
 
 }  // namespace
-
-uint32_t SuppliedRows(const AttentionInput& input) {
-  switch (input.source) {
-    case AttentionSource::kQuery:
-    case AttentionSource::kQueryOutput:
-      return input.q.rows;
-    case AttentionSource::kReady:
-      return input.a.rows;
-    case AttentionSource::kNone:
-    case AttentionSource::kColumnSums:
-      return 0;
-  }
-  return 0;
-}
 
 absl::Status ScoreLayers(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
                          const ListLayout& lists, const KeepPlan& plan, const StopCheck& stop,

@@ -12,9 +12,6 @@
 
 namespace kvtriage {
 
-// Query rows that the inputs bring; 0 for column sums and for none.
-uint32_t SuppliedRows(const AttentionInput& input);
-
 // One result per layer, from one call of the backend.
 absl::Status ScoreLayers(Backend& backend, const TriageSequence& sequence, const PolicySpec& policy,
                          const ListLayout& lists, const KeepPlan& plan, const StopCheck& stop,
