@@ -37,7 +37,7 @@ absl::StatusOr<PlacedLayout> PlaceTensor(SessionMemory& memory, const TensorSpec
 }
 
 bool MayMeet(const PlacedLayout& a, const PlacedLayout& b) {
-  if (!a.place.SameFile(b.place)) return false;
+  if (!a.place.SameObject(b.place)) return false;
   const absl::StatusOr<uint64_t> a_bytes = ViewSpan(a.layout), b_bytes = ViewSpan(b.layout);
   if (!a_bytes.ok() || !b_bytes.ok()) return true;
   if (a.place.offset + *a_bytes <= b.place.offset) return false;

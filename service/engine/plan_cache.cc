@@ -80,7 +80,7 @@ bool SameRows(const PlanLayer& a, const PlanLayer& b) {
                     b.companions.end(), same);
 }
 
-// A view of a call's layer and the file it lies in.
+// A view of a call's layer and where it lies.
 struct PlacedView {
   RegionPlace place;  // of the view's first byte
   const ViewLayout* layout = nullptr;
@@ -159,7 +159,7 @@ absl::Status CheckApart(SessionMemory& memory, const PlanCache& from, const Plan
   KVTRIAGE_ASSIGN_OR_RETURN(const std::vector<PlacedView> targets, Places(memory, to, pins));
   for (const PlacedView& target : targets) {
     for (const PlacedView& source : sources) {
-      if (!target.place.SameFile(source.place)) continue;
+      if (!target.place.SameObject(source.place)) continue;
       if (!ViewsAlias(source.place.offset, *source.layout, target.place.offset, *target.layout)) {
         continue;
       }

@@ -17,7 +17,7 @@ namespace {
 
 struct PlacedView {
   RegionPlace start;  // of the view's first byte
-  uint64_t end = 0;   // in the file, one past the last byte
+  uint64_t end = 0;   // in the file or allocation, one past the last byte
   const ViewLayout* layout = nullptr;
   size_t layer = 0;
   std::string name;  // "k", "v", "k.scale.per_row", "companions[0]"
@@ -40,7 +40,7 @@ absl::StatusOr<PlacedView> Place(const ViewSpec& view, size_t layer, std::string
         .Got(*span)
         .Limit(view.offset <= range->bytes ? range->bytes - view.offset : 0);
   }
-  // A mapped range ends inside a file, so these sums stay below 2^63.
+  // A mapped range ends inside a file or allocation, so these sums stay below 2^63.
   placed.start = range->place;
   placed.start.offset += view.offset;
   placed.end = placed.start.offset + *span;
@@ -59,20 +59,30 @@ absl::StatusOr<std::vector<PlacedView>> PlaceAll(const CacheSpec& cache, const F
   return views;
 }
 
+absl::Status CheckOneDevice(const std::vector<PlacedView>& views) {
+  for (const PlacedView& view : views) {
+    if (view.start.memory == views.front().start.memory) continue;
+    return Error(ErrorReason::kMixedMemory, view.Field(),
+                 "views of one cache lie on different devices");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckCachePlacement(const CacheSpec& cache, const FindRange& find) {
   KVTRIAGE_ASSIGN_OR_RETURN(std::vector<PlacedView> views, PlaceAll(cache, find));
+  KVTRIAGE_RETURN_IF_ERROR(CheckOneDevice(views));
   // In order of their first bytes, a view can meet only those that start before it ends.
   std::stable_sort(views.begin(), views.end(), [](const PlacedView& a, const PlacedView& b) {
-    return std::tie(a.start.device, a.start.inode, a.start.offset) <
-           std::tie(b.start.device, b.start.inode, b.start.offset);
+    return std::tie(a.start.device, a.start.object, a.start.offset) <
+           std::tie(b.start.device, b.start.object, b.start.offset);
   });
   for (size_t i = 0; i < views.size(); ++i) {
     const PlacedView& a = views[i];
     for (size_t j = i + 1; j < views.size(); ++j) {
       const PlacedView& b = views[j];
-      if (!a.start.SameFile(b.start) || b.start.offset >= a.end) break;
+      if (!a.start.SameObject(b.start) || b.start.offset >= a.end) break;
       if (!ViewsAlias(a.start.offset, *a.layout, b.start.offset, *b.layout)) continue;
       const bool a_is_later = a.layer > b.layer;
       return Error(ErrorReason::kViewOverlap, a_is_later ? a.Field() : b.Field(),

@@ -20,10 +20,10 @@ struct LentRange {
 // The range behind a region id as the cache names it; null when there is none.
 using FindRange = std::function<const LentRange*(uint64_t region_id)>;
 
-// K, V and companions of all layers are compared in the file, not in the region: the same memory
-// may have been lent twice. Errors name the view ("spec.layers[2].v"): MEMORY_UNKNOWN,
-// GEOMETRY_OVERFLOW, RANGE_OUT_OF_REGION, VIEW_OVERLAP. Each view is nested already
-// (service/validate).
+// K, V and companions of all layers are compared in the file or allocation, not in the region: the
+// same memory may have been lent twice. Errors name the view ("spec.layers[2].v"): MEMORY_UNKNOWN,
+// GEOMETRY_OVERFLOW, RANGE_OUT_OF_REGION, MIXED_MEMORY (not all on one device), VIEW_OVERLAP. Each
+// view is nested already (service/validate).
 absl::Status CheckCachePlacement(const CacheSpec& cache, const FindRange& find);
 
 }  // namespace kvtriage

@@ -11,8 +11,8 @@
 
 namespace kvtriage {
 
-absl::StatusOr<HostMapping> HostMapping::Map(int fd, uint64_t offset, uint64_t bytes,
-                                             bool writable) {
+absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Map(int fd, uint64_t offset,
+                                                              uint64_t bytes, bool writable) {
   const int protection = PROT_READ | (writable ? PROT_WRITE : 0);
   void* data = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (data == MAP_FAILED) {
@@ -21,25 +21,20 @@ absl::StatusOr<HostMapping> HostMapping::Map(int fd, uint64_t offset, uint64_t b
   }
   // The worker's rows are its own: they stay out of our core files.
   ::madvise(data, bytes, MADV_DONTDUMP);
-  return HostMapping(static_cast<std::byte*>(data), bytes);
+  return std::unique_ptr<HostMapping>(new HostMapping(static_cast<std::byte*>(data), bytes));
 }
 
-HostMapping::HostMapping(HostMapping&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+HostMapping::~HostMapping() { ::munmap(data_, bytes_); }
 
-HostMapping::~HostMapping() {
-  if (data_ != nullptr) ::munmap(data_, bytes_);
-}
-
-Region::Region(HostMapping mapping, RegionPlace place, bool writable, uint32_t tag, Mapper& mapper,
-               std::function<void()> closed)
-    : data_(mapping.data()),
-      bytes_(mapping.bytes()),
+Region::Region(std::unique_ptr<Mapping> mapping, RegionPlace place, bool writable, uint32_t tag,
+               Mapper& mapper, std::function<void()> closed)
+    : data_(mapping->data()),
+      bytes_(mapping->bytes()),
       place_(place),
       writable_(writable),
       tag_(tag),
       mapper_(mapper),
-      mapping_(std::make_unique<HostMapping>(std::move(mapping))),
+      mapping_(std::move(mapping)),
       closed_(std::move(closed)) {}
 
 uint32_t Region::pins() const {
@@ -55,6 +50,7 @@ void Region::DropPin(const std::shared_ptr<Region>& region) { DropUse(region); }
 
 void Region::Retire(const std::shared_ptr<Region>& region) {
   region->retired_.store(true, std::memory_order_release);
+  region->mapping_->NoteRetiring();  // it is there: the use that goes next keeps it
   DropUse(region);
 }
 
@@ -65,7 +61,8 @@ void Region::DropUse(const std::shared_ptr<Region>& region) {
 
 void Region::Close(const std::shared_ptr<Region>& region) {
   FaultPoint("memory.before_close");
-  if (region->bytes_ <= Mapper::kQuickBytes) {
+  // Freeing a device's memory takes no time by its size, and belongs on this thread.
+  if (region->memory() != kHostMemory || region->bytes_ <= Mapper::kQuickBytes) {
     region->mapping_.reset();
     return region->OnUnmapped();
   }
@@ -98,6 +95,7 @@ RegionPin::~RegionPin() {
 }
 
 std::byte* RegionPin::data() const { return region_->data(); }
+DeviceIndex RegionPin::memory() const { return region_->memory(); }
 uint64_t RegionPin::size() const { return region_->bytes(); }
 bool RegionPin::writable() const { return region_->writable(); }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/core/error.h"
 #include "service/memory/memory_unknown.h"
+#include "service/memory/registration.h"
 #include "service/memory/session_memory_state.h"
 #include "service/observe/fault_point.h"
 
@@ -26,8 +27,9 @@ std::vector<uint64_t> RegionsOf(const CacheSpec& cache) {
   return ids;
 }
 
-SessionMemory::SessionMemory(Mapper& mapper, const MemoryQuota& quota, MappingObserver* observer)
-    : state_(std::make_shared<State>(mapper, quota, observer)) {}
+SessionMemory::SessionMemory(Mapper& mapper, const MemoryQuota& quota, MappingObserver* observer,
+                             const DeviceList* devices)
+    : state_(std::make_shared<State>(mapper, quota, observer, devices)) {}
 
 SessionMemory::~SessionMemory() {
   {
@@ -91,12 +93,19 @@ void SessionMemory::DropTickets() {
 }
 
 void SessionMemory::Register(RegisterSpec spec, State::RegisterDone done) {
-  auto shared_spec = std::make_shared<const RegisterSpec>(std::move(spec));
-  state_->mapper.Post([state = state_, shared_spec, done = std::move(done)] {
-    absl::StatusOr<RegisteredIds> ids = state->RegisterNow(*shared_spec);
+  uint64_t number = 0;
+  {
+    MutexLock lock(&state_->mutex);
+    number = state_->next_registration++;
+    state_->registering.insert(number);
+  }
+  auto over = [state = state_, number, done = std::move(done)](absl::StatusOr<RegisteredIds> ids) {
     FaultPoint("memory.before_reply");
     done(std::move(ids));
-  });
+    state->OnRegistrationOver(number);
+  };
+  auto registration = std::make_shared<Registration>(state_, std::move(spec), std::move(over));
+  state_->mapper.Post([registration] { registration->Start(); });
 }
 
 void SessionMemory::Unregister(UnregisterSpec spec, uint32_t deadline_ms,
@@ -135,8 +144,8 @@ std::vector<RegionListing> SessionMemory::ListRegions() {
   MutexLock lock(&state_->mutex);
   const auto list = [&out](const State::Regions& regions, bool retiring) {
     for (const auto& [id, region] : regions) {
-      out.push_back(
-          {id, region->tag(), region->bytes(), region->writable(), region->pins(), retiring});
+      out.push_back({id, region->tag(), region->bytes(), region->writable(), region->pins(),
+                     retiring, region->memory()});
     }
   };
   list(state_->live, false);
@@ -180,6 +189,7 @@ std::shared_ptr<SessionMemory::State::Wait> SessionMemory::State::MoveToRetiring
     }
   }
   wait->counts.closed = static_cast<uint32_t>(wait->open.size());
+  if (closing) wait->open.insert(registering.begin(), registering.end());
   // A cache without its memory is no cache.
   std::erase_if(caches, [this](const auto& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const std::vector<uint64_t> used = RegionsOf(entry.second->spec);
@@ -228,21 +238,37 @@ void SessionMemory::State::OnDeadline(const std::shared_ptr<Wait>& wait) {
            .Got(open));
 }
 
+SessionMemory::State::Answers SessionMemory::State::AnsweredBy(uint64_t id) {
+  Answers answered;
+  std::erase_if(waits, [&](const std::shared_ptr<Wait>& wait) {
+    wait->open.erase(id);
+    if (!wait->open.empty()) return false;
+    answered.emplace_back(std::exchange(wait->done, nullptr), wait->counts);
+    return true;
+  });
+  return answered;
+}
+
 void SessionMemory::State::OnRegionClosed(uint64_t region_id, uint64_t bytes) {
-  std::vector<std::pair<UnregisterDone, UnregisterCounts>> answered;
+  Answers answered;
   Regions::node_type gone;  // drops the region after the lock
   {
     MutexLock lock(&mutex);
     gone = retiring.extract(region_id);
     mapped_bytes -= bytes;
-    std::erase_if(waits, [&](const std::shared_ptr<Wait>& wait) {
-      wait->open.erase(region_id);
-      if (!wait->open.empty()) return false;
-      answered.emplace_back(std::exchange(wait->done, nullptr), wait->counts);
-      return true;
-    });
+    answered = AnsweredBy(region_id);
   }
   if (observer != nullptr) observer->OnUnmapped(bytes);
+  for (const auto& [done, counts] : answered) done(counts);
+}
+
+void SessionMemory::State::OnRegistrationOver(uint64_t number) {
+  Answers answered;
+  {
+    MutexLock lock(&mutex);
+    registering.erase(number);
+    answered = AnsweredBy(number);
+  }
   for (const auto& [done, counts] : answered) done(counts);
 }
 

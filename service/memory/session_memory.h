@@ -14,15 +14,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "service/memory/mapping.h"
 #include "service/memory/unique_fd.h"
 #include "service/policy/cache_spec.h"
 #include "service/policy/register_spec.h"
 
 namespace kvtriage {
 
-class Mapper;  // the thread that maps and unmaps host memory
-class Region;  // one mapping; retires when unregistered, closes on the mapper when its last pin
-               // drops
+class DeviceList;  // the CUDA devices that are served
+class Mapper;      // the thread that maps and unmaps host memory
+class Region;      // one mapping; retires when unregistered, closes on the mapper when its last pin
+                   // drops
 
 // A short use of a mapping. Move-only; while one lives the memory stays mapped.
 class RegionPin {
@@ -34,7 +36,8 @@ class RegionPin {
   RegionPin& operator=(RegionPin&& other) noexcept;
   ~RegionPin();  // counts down
 
-  std::byte* data() const;
+  std::byte* data() const;     // to be read and written here only when memory() is kHostMemory
+  DeviceIndex memory() const;  // where it lies
   uint64_t size() const;
   bool writable() const;
   explicit operator bool() const { return region_ != nullptr; }
@@ -72,6 +75,7 @@ struct RegionListing {
   bool writable = false;
   uint32_t pins = 0;
   bool retiring = false;
+  DeviceIndex memory = kHostMemory;
 };
 
 struct CacheListing {
@@ -90,7 +94,7 @@ struct MemoryQuota {
 };
 
 // Told of every change of the process's totals (metrics), once each per region and in this order.
-// Thread-safe, quick; called without locks held. It outlives the mapper.
+// Thread-safe, quick; called without locks held. It outlives the mappers.
 class MappingObserver {
  public:
   virtual ~MappingObserver() = default;
@@ -101,8 +105,10 @@ class MappingObserver {
 
 class SessionMemory {
  public:
-  // `mapper` and `observer` (may be null) outlive it, or its RetireAll and all pins.
-  SessionMemory(Mapper& mapper, const MemoryQuota& quota, MappingObserver* observer);
+  // `mapper`, `observer` (may be null) and `devices` (null: none) outlive it, or its RetireAll and
+  // all pins.
+  SessionMemory(Mapper& mapper, const MemoryQuota& quota, MappingObserver* observer,
+                const DeviceList* devices = nullptr);
   ~SessionMemory();  // retires everything; mappings close when their last pin drops
 
   // Takes checked memfds, all or none; each ticket works once, within 30 s. QUOTA_BYTES when more
@@ -112,15 +118,17 @@ class SessionMemory {
   void DropExpiredTickets();
   void DropTickets();
 
-  // All or nothing; maps on the mapper thread and calls `done` there. A ticket that is named is
-  // used up, also when the registration fails. Errors name regions[i] or caches[i]: TICKET_UNKNOWN,
-  // FD_TOO_SMALL, REGION_READ_ONLY, FIELD_INVALID (offset not on a page), QUOTA_BYTES, MAP_FAILED,
+  // All or nothing; maps on the mappers' threads and calls `done` on one of them, when whatever was
+  // opened for a registration that fails is closed again. A ticket that is named is used up, also
+  // when the registration fails. Errors name regions[i] or caches[i]: TICKET_UNKNOWN, FD_TOO_SMALL,
+  // REGION_READ_ONLY, FIELD_INVALID (offset not on a page), QUOTA_BYTES, MAP_FAILED,
   // FINGERPRINT_MISMATCH, MEMORY_UNKNOWN, GEOMETRY_OVERFLOW, RANGE_OUT_OF_REGION, VIEW_OVERLAP,
-  // SESSION_ENDED.
+  // MIXED_MEMORY, SESSION_ENDED; for CUDA regions also NO_DEVICE, GPU_NOT_VISIBLE, MIG_UNSUPPORTED,
+  // PID_COLLISION and what DeviceMemory::Open says.
   void Register(RegisterSpec spec, std::function<void(absl::StatusOr<RegisteredIds>)> done);
 
   // Retires at once: new pins and lookups fail, and with a region go the caches that use it. `done`
-  // on the mapper thread when the mappings are closed (regions that retire already are waited for
+  // on a mapper's thread when the mappings are closed (regions that retire already are waited for
   // too), or REGION_RETIRING at `deadline_ms` from now: still retiring, call again.
   void Unregister(UnregisterSpec spec, uint32_t deadline_ms,
                   std::function<void(absl::StatusOr<UnregisterCounts>)> done);
@@ -132,7 +140,8 @@ class SessionMemory {
   std::vector<RegionListing> ListRegions();
   std::vector<CacheListing> ListCaches();
 
-  // End of the session: everything retires; `done` (mapper thread) when the last mapping is closed.
+  // End of the session: everything retires; `done` (a mapper's thread) when the last mapping is
+  // closed.
   void RetireAll(std::function<void()> done);
 
   struct State;  // its sources' own

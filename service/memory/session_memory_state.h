@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/mutex.h"
@@ -29,12 +30,13 @@ struct SessionMemory::State : std::enable_shared_from_this<SessionMemory::State>
     UnregisterDone done;  // empty once called
   };
 
-  State(Mapper& mapper, const MemoryQuota& quota, MappingObserver* observer)
-      : mapper(mapper), quota(quota), observer(observer) {}
+  State(Mapper& mapper, const MemoryQuota& quota, MappingObserver* observer,
+        const DeviceList* devices)
+      : mapper(mapper), quota(quota), observer(observer), devices(devices) {}
 
-  // Mapper's thread.
-  absl::StatusOr<RegisteredIds> RegisterNow(const RegisterSpec& spec);
+  // A mapper's thread.
   void OnRegionClosed(uint64_t region_id, uint64_t bytes);
+  void OnRegistrationOver(uint64_t number);
 
   // Moves out of `fds` what it takes: all or nothing.
   absl::StatusOr<std::vector<uint64_t>> AddTickets(std::vector<UniqueFd>& fds);
@@ -47,9 +49,14 @@ struct SessionMemory::State : std::enable_shared_from_this<SessionMemory::State>
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void OnDeadline(const std::shared_ptr<Wait>& wait);
 
+  // Waits that are over now that `id` is closed.
+  using Answers = std::vector<std::pair<UnregisterDone, UnregisterCounts>>;
+  Answers AnsweredBy(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
   Mapper& mapper;
   const MemoryQuota quota;
   MappingObserver* const observer;
+  const DeviceList* const devices;
 
   Mutex mutex;
   TicketBox tickets ABSL_GUARDED_BY(mutex);
@@ -57,8 +64,12 @@ struct SessionMemory::State : std::enable_shared_from_this<SessionMemory::State>
   Regions retiring ABSL_GUARDED_BY(mutex);  // until unmapped
   std::map<uint64_t, std::shared_ptr<const RegisteredCache>> caches ABSL_GUARDED_BY(mutex);
   uint64_t mapped_bytes ABSL_GUARDED_BY(mutex) =
-      0;  // live and retiring; grows on the mapper's thread only
+      0;  // live and retiring; grows on the host mapper's thread only
   std::vector<std::shared_ptr<Wait>> waits ABSL_GUARDED_BY(mutex);
+  // Numbers of registrations under way, from 1; no id of a region is that low. They may have opened
+  // something, so the session's end waits for them too.
+  std::set<uint64_t> registering ABSL_GUARDED_BY(mutex);
+  uint64_t next_registration ABSL_GUARDED_BY(mutex) = 1;
   bool closing ABSL_GUARDED_BY(mutex) = false;  // RetireAll was called
 };
 

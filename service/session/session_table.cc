@@ -48,8 +48,10 @@ absl::Status TooManySessions(std::string_view text, uint64_t limit) {
 }
 
 SessionTable::SessionTable(uint64_t epoch, const SessionLimits& limits, Doorkeeper& doorkeeper,
-                           Mapper& mapper, SessionObserver* sessions, MappingObserver* mappings)
-    : state_(std::make_shared<State>(epoch, limits, doorkeeper, mapper, sessions, mappings)) {}
+                           Mapper& mapper, SessionObserver* sessions, MappingObserver* mappings,
+                           const DeviceList* devices)
+    : state_(std::make_shared<State>(epoch, limits, doorkeeper, mapper, sessions, mappings,
+                                     devices)) {}
 
 SessionTable::~SessionTable() {
   StopAttaching();
@@ -69,8 +71,8 @@ absl::StatusOr<std::shared_ptr<Session>> SessionTable::Attach(
   session->token_ = MintToken();
   session->id_ = IdOf(session->token_);
   session->hello_ = std::move(hello);
-  session->memory_ =
-      std::make_unique<SessionMemory>(state_->mapper, state_->limits.memory, state_->mappings);
+  session->memory_ = std::make_unique<SessionMemory>(state_->mapper, state_->limits.memory,
+                                                     state_->mappings, state_->devices);
   session->notify_ = std::move(notify);
   session->on_ended_ = std::move(on_ended);
   {

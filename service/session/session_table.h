@@ -34,10 +34,11 @@ class SessionObserver {
 
 class SessionTable {
  public:
-  // The doorkeeper, the mapper, the observers (may be null) and whatever EngineEnd calls outlive
-  // the table.
+  // The doorkeeper, the mapper, the observers (may be null), the devices (null: none) and whatever
+  // EngineEnd calls outlive the table.
   SessionTable(uint64_t epoch, const SessionLimits& limits, Doorkeeper& doorkeeper, Mapper& mapper,
-               SessionObserver* sessions, MappingObserver* mappings);
+               SessionObserver* sessions, MappingObserver* mappings,
+               const DeviceList* devices = nullptr);
   ~SessionTable();  // ends what is left and waits for it, at most 5 s; not on the doorkeeper's
                     // thread
 

@@ -17,13 +17,14 @@ struct SessionTable::State : std::enable_shared_from_this<SessionTable::State> {
   using SessionRef = std::shared_ptr<Session>;
 
   State(uint64_t epoch, const SessionLimits& limits, Doorkeeper& doorkeeper, Mapper& mapper,
-        SessionObserver* sessions, MappingObserver* mappings)
+        SessionObserver* sessions, MappingObserver* mappings, const DeviceList* devices)
       : epoch(epoch),
         limits(limits),
         doorkeeper(doorkeeper),
         mapper(mapper),
         sessions(sessions),
         mappings(mappings),
+        devices(devices),
         attach_rate(limits.attach_per_second) {}
 
   // session_binding.cc
@@ -44,6 +45,7 @@ struct SessionTable::State : std::enable_shared_from_this<SessionTable::State> {
   Mapper& mapper;
   SessionObserver* const sessions;
   MappingObserver* const mappings;
+  const DeviceList* const devices;
 
   Mutex mutex;
   CondVar one_closed;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "service/memory/device_memory.h"
 #include "service/memory/mapper.h"
 #include "service/memory/session_memory.h"
 #include "tests/support/lent_memfd.h"
@@ -57,9 +58,11 @@ inline LayerSpec SmallLayer(uint32_t index, ViewSpec k, ViewSpec v) {
 
 class Lender {
  public:
-  explicit Lender(const MemoryQuota& quota = {}, Mapper* shared = nullptr)
+  explicit Lender(const MemoryQuota& quota = {}, Mapper* shared = nullptr,
+                  const DeviceList* devices = nullptr)
       : mapper_(shared != nullptr ? *shared : own_mapper_),
-        memory_(std::in_place, mapper_, quota, &observer_) {}
+        devices_(devices),
+        memory_(std::in_place, mapper_, quota, &observer_, devices) {}
   ~Lender() {
     memory_.reset();
     Settle();  // the observer is told of the last unmapping
@@ -98,17 +101,17 @@ class Lender {
     spec.region_ids = std::move(region_ids);
     return Unregister(std::move(spec), deadline_ms);
   }
-  // Everything that was posted to the mapper before has run.
+  // Everything that was posted to the mappers before has run.
   void Settle() {
-    std::promise<void> ran;
-    mapper_.Post([&] { ran.set_value(); });
-    ran.get_future().wait();
+    static const DeviceList none{absl::Status()};
+    SettleMappers(mapper_, devices_ != nullptr ? *devices_ : none);
   }
 
  private:
   CountingObserver observer_;
   Mapper own_mapper_;
   Mapper& mapper_;
+  const DeviceList* const devices_;
   std::optional<SessionMemory> memory_;
 };
 
