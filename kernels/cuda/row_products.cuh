@@ -22,9 +22,13 @@ struct TokenRow {
 // What a block shares (kRowProductsSharedBytes).
 struct RowProductsShared {
   ProductTiles tiles;
-  simt::Shared<TokenRow> tokens;  // [64]
+  simt::Shared<TokenRow> tokens;  // at TokenPlace
   simt::Shared<double> partial;   // [16][64], in the place of the tiles
 };
+
+// So that neither the threads that load four neighbours nor those that each have four tokens of
+// their own meet in a bank.
+SIMT_DEVICE uint32_t TokenPlace(uint32_t token) { return token % 4 * 17 + token / 4; }
 
 SIMT_DEVICE RowProductsShared RowProductsMemory() {
   return {TilesAt(0), simt::Shared<TokenRow>(simt::SharedMemory(kProductSharedBytes)),
@@ -34,19 +38,19 @@ SIMT_DEVICE RowProductsShared RowProductsMemory() {
 // By all threads: finds the rows of the block's tile of tokens. Needs a barrier behind.
 SIMT_DEVICE void FindTokens(const RowProductsShared& shared, const DeviceView& view, uint32_t head,
                             uint32_t first_row, uint32_t rows) {
-  const uint32_t t = simt::ThreadX();
-  if (t >= kProductTile) return;
+  if (simt::ThreadX() >= kProductTile) return;
+  const uint32_t t = simt::ThreadX() % 16 * 4 + simt::ThreadX() / 16;
   TokenRow token{nullptr, 0.0f};
   if (first_row + t < rows) {
     const RowSide side = RowOf(view, head, uint64_t{first_row} + t);
     token = {side.head, side.scale};
   }
-  shared.tokens[t] = token;
+  shared.tokens[TokenPlace(t)] = token;
 }
 
 SIMT_DEVICE float TokenElement(const RowProductsShared& shared, const DeviceView& view, uint32_t t,
                                uint32_t elem) {
-  const TokenRow token = shared.tokens[t];
+  const TokenRow token = shared.tokens[TokenPlace(t)];
   if (token.elems == nullptr) return 0.0f;
   return Widened({&view, token.elems, token.scale}, elem);
 }
@@ -75,17 +79,20 @@ SIMT_DEVICE void FoldRowProducts(const RowProductsShared& shared, const DeviceVi
   }
 }
 
-// By all threads, whose sums[j] belong to token FirstOfB() + j: store(token, total) for each token
+// By all threads, whose sums[j] belong to token FirstOfB() + j: put(token, total) for each token
 // of the tile, totals in a fixed order. Ends with a barrier.
 template <class Put>
 SIMT_DEVICE void JoinTokenSums(const RowProductsShared& shared, const double (&sums)[4], Put put) {
-  const uint32_t part = simt::ThreadX() / 16;
-  for (uint32_t j = 0; j < 4; ++j) shared.partial[part * kProductTile + FirstOfB() + j] = sums[j];
+  const uint32_t thread = simt::ThreadX(), part = thread / 16;
+  SIMT_UNROLL
+  for (uint32_t j = 0; j < 4; ++j) {
+    shared.partial[part * kProductTile + j * 16 + thread % 16] = sums[j];
+  }
   simt::SyncThreads();
-  if (simt::ThreadX() < kProductTile) {
+  if (thread < kProductTile) {
     double total = 0;
-    for (uint32_t p = 0; p < 16; ++p) total += shared.partial[p * kProductTile + simt::ThreadX()];
-    put(simt::ThreadX(), total);
+    for (uint32_t p = 0; p < 16; ++p) total += shared.partial[p * kProductTile + thread];
+    put(thread % 16 * 4 + thread / 16, total);
   }
   simt::SyncThreads();
 }

@@ -8,8 +8,8 @@
 
 namespace kvtriage {
 
-// The tiles, later partial sums; where the tokens' rows lie.
-inline constexpr size_t kRowProductsSharedBytes = kProductSharedBytes + kProductTile * 16;
+// The tiles, later partial sums; where the tokens' rows lie, 16 bytes each.
+inline constexpr size_t kRowProductsSharedBytes = kProductSharedBytes + 4 * 17 * 16;
 
 }  // namespace kvtriage
 

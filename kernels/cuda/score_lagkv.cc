@@ -55,7 +55,7 @@ absl::Status CudaScoreLagKv(ScoreRequests requests, Workspace& workspace, ScoreR
   KVTRIAGE_ASSIGN_OR_RETURN(const ScoreLists lists,
                             ScoreLists::Make(requests, true, workspace, inputs));
   const std::vector<LagPartition> partitions = PartitionsOf(requests);
-  LagArgs args{.plan = lists.plan(), .pitch = lists.most_elems()};
+  LagArgs args{.plan = lists.plan(), .most_elems = lists.most_elems()};
   KVTRIAGE_ASSIGN_OR_RETURN(args.partitions,
                             workspace.Upload(std::span<const LagPartition>(partitions)));
   for (float** numbers : {&args.bad, &args.of_keys, &args.of_values}) {

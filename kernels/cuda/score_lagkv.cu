@@ -9,7 +9,7 @@ cudaError_t LaunchLagDeviations(const LagArgs& args, uint32_t pieces, uint32_t p
   const cudaError_t error = LaunchKernel(MarkBadRowsKernel, shape, stream, args);
   if (error != cudaSuccess || partitions == 0) return error;
   shape = {.blocks_x = partitions, .blocks_y = 2, .threads = kListThreads};
-  shape.shared_bytes = LagSharedBytes(args.pitch);
+  shape.shared_bytes = LagSharedBytes(args.most_elems);
   return LaunchKernel(LagDeviationsKernel, shape, stream, args);
 }
 

@@ -26,11 +26,20 @@ SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8) MarkBadRowsKernel(LagArgs args) {
   }
 }
 
+// The least and the largest of every channel.
+struct Extremes {
+  simt::Shared<float> low, high;
+  uint32_t pitch;
+
+  SIMT_DEVICE uint32_t Place(uint32_t channel) const {
+    return channel % kPieceElems * pitch + channel / kPieceElems;
+  }
+};
+
 // By all threads: extremes of every channel over the good rows of [begin, end); +Inf and -Inf
 // without any.
 SIMT_DEVICE void FindExtremes(const DeviceView& view, uint32_t head, const float* bad,
-                              uint64_t begin, uint64_t end, const simt::Shared<float>& low,
-                              const simt::Shared<float>& high) {
+                              uint64_t begin, uint64_t end, const Extremes& extremes) {
   for (uint32_t c = simt::ThreadX(); c < view.row_elems; c += kListThreads) {
     float lowest = INFINITY, highest = -INFINITY;
     for (uint64_t row = begin; row < end; ++row) {
@@ -39,18 +48,18 @@ SIMT_DEVICE void FindExtremes(const DeviceView& view, uint32_t head, const float
       lowest = fminf(lowest, x);
       highest = fmaxf(highest, x);
     }
-    low[c] = lowest;
-    high[c] = highest;
+    extremes.low[extremes.Place(c)] = lowest;
+    extremes.high[extremes.Place(c)] = highest;
   }
 }
 
 // By a whole warp: the sample deviation of y = (x - low) / (high - low) over the channels of a row,
 // y = 0 where high is not above low. The row is read twice rather than kept.
-SIMT_DEVICE float Deviation(const RowSide& side, uint32_t wide, const simt::Shared<float>& low,
-                            const simt::Shared<float>& high) {
+SIMT_DEVICE float Deviation(const RowSide& side, uint32_t wide, const Extremes& extremes) {
   const auto spread = [&](uint32_t c, float x) {
-    const float width = high[c] - low[c];
-    return width > 0.0f ? (x - low[c]) / width : 0.0f;
+    const float low = extremes.low[extremes.Place(c)];
+    const float width = extremes.high[extremes.Place(c)] - low;
+    return width > 0.0f ? (x - low) / width : 0.0f;
   };
   const uint32_t elems = side.view->row_elems;
   float sum = 0.0f, squares = 0.0f;
@@ -65,20 +74,22 @@ SIMT_DEVICE float Deviation(const RowSide& side, uint32_t wide, const simt::Shar
 
 // Grid: x partitions, y 0 for keys and 1 for values.
 SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8) LagDeviationsKernel(LagArgs args) {
-  const simt::Shared<float> low(simt::SharedMemory(0));
-  const simt::Shared<float> high(simt::SharedMemory(args.pitch * sizeof(float)));
+  const uint32_t pitch = ExtremePitch(args.most_elems);
+  const Extremes extremes{
+      simt::Shared<float>(simt::SharedMemory(0)),
+      simt::Shared<float>(simt::SharedMemory(size_t{8} * pitch * sizeof(float))), pitch};
   const LagPartition part = args.partitions[simt::BlockX()];
   const DeviceList& list = args.plan.lists[part.list];
   const bool keys = simt::BlockY() == 0;
   const DeviceView& view = keys ? *list.k : *list.v;
   const uint64_t next = uint64_t{part.begin} + part.lag;
-  FindExtremes(view, list.head, args.bad + list.first, next, next + part.lag, low, high);
+  FindExtremes(view, list.head, args.bad + list.first, next, next + part.lag, extremes);
   simt::SyncThreads();
   float* const out = (keys ? args.of_keys : args.of_values) + list.first;
   for (uint32_t r = simt::ThreadX() / 32; r < part.lag; r += kListThreads / 32) {
     const uint64_t row = uint64_t{part.begin} + r;
     const float deviation =
-        Deviation(RowOf(view, list.head, row), keys ? list.k_wide : list.v_wide, low, high);
+        Deviation(RowOf(view, list.head, row), keys ? list.k_wide : list.v_wide, extremes);
     if (simt::ThreadX() % 32 == 0) simt::Store(out + row, deviation);
   }
 }

@@ -18,13 +18,21 @@ struct LagPartition {
 struct LagArgs {
   ListPlan plan;
   const LagPartition* partitions;
-  uint32_t pitch;  // largest head size
+  uint32_t most_elems;  // largest head size
   // One per row of all lists: 0, or NaN for bad rows; deviations of measured rows.
   float *bad, *of_keys, *of_values;
 };
 
+// Floats from one element of a piece of 8 to the next, where extremes lie by pieces: neither the
+// threads that have a piece each nor those that have a channel each meet in a bank.
+KVTRIAGE_HOST_DEVICE inline constexpr uint32_t ExtremePitch(uint32_t elems) {
+  return ((elems + 7) / 8 + 27) / 32 * 32 + 4;
+}
+
 // Shared memory of a block that measures: extremes of every channel.
-inline constexpr size_t LagSharedBytes(size_t pitch) { return 2 * pitch * sizeof(float); }
+inline constexpr size_t LagSharedBytes(uint32_t elems) {
+  return size_t{2} * 8 * ExtremePitch(elems) * sizeof(float);
+}
 
 // Two launches: bad rows, then deviations (none without partitions).
 cudaError_t LaunchLagDeviations(const LagArgs& args, uint32_t pieces, uint32_t partitions,

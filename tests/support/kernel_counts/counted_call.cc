@@ -73,6 +73,7 @@ std::vector<KernelCount> CountKernels() {
   CountMovers(counts);
   CountDivergence(counts);
   CountSelect(counts);
+  CountScorers(counts);
   return counts;
 }
 

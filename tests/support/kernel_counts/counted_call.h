@@ -39,6 +39,7 @@ struct CountedCache {
 void CountMovers(std::vector<KernelCount>& counts);
 void CountDivergence(std::vector<KernelCount>& counts);
 void CountSelect(std::vector<KernelCount>& counts);
+void CountScorers(std::vector<KernelCount>& counts);
 
 }  // namespace kvtriage
 
