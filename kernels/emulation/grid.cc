@@ -51,6 +51,14 @@ class Worker {
   }
 
  private:
+  // Making stacks takes longer than most grids: a host thread keeps them from grid to grid, where
+  // stacks may be used again at all.
+  StackPool& Stacks() {
+    if constexpr (!kReusesStacks) return stacks_;
+    thread_local StackPool kept;
+    return kept;
+  }
+
   void RecycleStacks() {
     ended_.clear();
     next_stack_ = 0;
@@ -66,7 +74,7 @@ class Worker {
       const Index3 index{i % shape.blocks_x, i / shape.blocks_x % shape.blocks_y,
                          i / shape.blocks_x / shape.blocks_y};
       active_.push_back(
-          MakeBlock(shape, index, *grid_.body, stacks_, next_stack_, counters_, &grid_.end_tag));
+          MakeBlock(shape, index, *grid_.body, Stacks(), next_stack_, counters_, &grid_.end_tag));
       next_stack_ += shape.threads;
     }
   }
