@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,19 @@ namespace kvtriage {
 inline constexpr Device kDevices[] = {Device::kCpu, Device::kCuda};
 
 enum class CaseSize : uint8_t { kTiny, kSmall, kLarge };
+
+// Backends of a test suite, each made when it is first asked for: cases share them.
+class SuiteBackends {
+ public:
+  Backend& Of(Device device) {
+    std::unique_ptr<Backend>& backend = device == Device::kCpu ? cpu_ : cuda_;
+    if (backend == nullptr) backend = MakeDeviceBackend(device, 2, 64 << 20);
+    return *backend;
+  }
+
+ private:
+  std::unique_ptr<Backend> cpu_, cuda_;
+};
 
 // Every case in a plain build, small ones under AddressSanitizer, tiny ones under ThreadSanitizer.
 inline bool Affords(Device device, CaseSize size) {

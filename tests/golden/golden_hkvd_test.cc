@@ -46,6 +46,9 @@ class GoldenHkvd : public testing::TestWithParam<
     }
   }
 
+  static void SetUpTestSuite() { backends_ = std::make_unique<SuiteBackends>(); }
+  static void TearDownTestSuite() { backends_.reset(); }
+
   static Device device() { return std::get<0>(GetParam()); }
 
   DivergenceRows Rows(const PlacedCache& cache) const {
@@ -61,7 +64,7 @@ class GoldenHkvd : public testing::TestWithParam<
     DivergenceRequest request{Rows(fresh), Rows(cached), candidates, DivergenceMetric::kL2};
     if (metric.at("metric") == "relative") request.metric = DivergenceMetric::kRelative;
     DivergenceResult result;
-    ASSERT_TRUE(backend_->Diverge(request, result).ok());
+    ASSERT_TRUE(backends_->Of(device()).Diverge(request, result).ok());
     ASSERT_EQ(result.divergence.size(), candidates.size());
     const std::vector<double> wanted = file_.Doubles(metric.at("divergence"));
     for (size_t i = 0; i < candidates.size(); ++i) {
@@ -90,8 +93,10 @@ class GoldenHkvd : public testing::TestWithParam<
   size_t case_number_ = CaseNumber(GoldenIds("hkvd"), std::get<1>(GetParam()));
   uint32_t rows_ = 0, heads_ = 0, elems_ = 0;
   std::vector<float> fresh_, cached_;  // [heads, rows, elems]
-  std::unique_ptr<Backend> backend_ = MakeDeviceBackend(device());
+  static std::unique_ptr<SuiteBackends> backends_;
 };
+
+std::unique_ptr<SuiteBackends> GoldenHkvd::backends_;
 
 TEST_P(GoldenHkvd, EveryLayoutGivesTheReferencesRows) {
   if (!Affords(device(), CaseSize::kSmall)) GTEST_SKIP() << "too slow for this build";
