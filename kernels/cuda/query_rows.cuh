@@ -7,13 +7,12 @@
 #include <cstdint>
 
 #include "kernels/cuda/device_view.cuh"
+#include "kernels/cuda/logit_rule.cuh"
 #include "kernels/cuda/query_rows_launch.h"
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/sine_cosine.cuh"
 
 namespace kvtriage {
-
-inline constexpr double kLog2E = 1.4426950408889634074;
 
 // By a whole warp: whether all elements of a row are finite.
 SIMT_DEVICE bool RowIsGood(const DeviceView& view, uint32_t head, uint64_t row) {
@@ -138,8 +137,9 @@ SIMT_DEVICE bool OutputsAreGood(const QueryItem& item, uint32_t tensor_row, uint
 }
 
 // Grid: x units (a warp each), y KV heads, z items.
-SIMT_KERNEL void SIMT_BOUNDS(kGatherThreads, 4) GatherRowsKernel(const QueryItem* items) {
-  const QueryItem& item = items[simt::BlockZ()];
+SIMT_KERNEL void SIMT_BOUNDS(kGatherThreads, 4)
+    GatherRowsKernel(const std::byte* items, size_t stride) {
+  const auto& item = *reinterpret_cast<const QueryItem*>(items + simt::BlockZ() * stride);
   const uint32_t kv_head = simt::BlockY(), lane = simt::ThreadX() % 32;
   const uint32_t unit = simt::BlockX() * (kGatherThreads / 32) + simt::ThreadX() / 32;
   if (kv_head >= item.k.heads || unit >= item.unit_count) return;

@@ -69,10 +69,10 @@ struct QueryItem {
   KVTRIAGE_HOST_DEVICE uint32_t row_count() const { return unit_count * rows_per_unit(); }
 };
 
-// One launch for the units of all items. `most_units`: the largest unit_count; `most_heads` the
-// most KV heads.
-cudaError_t LaunchGatherRows(const QueryItem* items, uint32_t count, uint32_t most_units,
-                             uint32_t most_heads, cudaStream_t stream);
+// One launch for the units of all items, which may stand at the head of larger structs: item i is
+// `stride` bytes behind item i - 1. `most_units` and `most_heads`: the largest of them.
+cudaError_t LaunchGatherRows(const QueryItem* items, size_t stride, uint32_t count,
+                             uint32_t most_units, uint32_t most_heads, cudaStream_t stream);
 
 }  // namespace kvtriage
 

@@ -19,6 +19,7 @@ set(kvtriage_cuda_hosts
   score_keys.cc
   score_lagkv.cc
   score_lists.cc
+  score_queries.cc
   score_sums.cc
   select.cc
   workspace.cc
@@ -35,6 +36,8 @@ set(kvtriage_cuda_kernels
   score_expected.cu
   score_keys.cu
   score_lagkv.cu
+  score_statistics.cu
   score_sums.cu
+  score_tokens.cu
   select.cu
 )

@@ -7,17 +7,9 @@
 
 #include "kernels/cuda/device_view.cuh"
 #include "kernels/cuda/simt.h"
+#include "kernels/cuda/token_tile.h"
 
 namespace kvtriage {
-
-// Elements from one token to the next: odd, so that threads that read the same element of
-// neighbouring tokens meet no bank conflict.
-KVTRIAGE_HOST_DEVICE inline constexpr uint32_t TilePitch(uint32_t elems) { return elems | 1u; }
-
-// Tokens of a tile whose rows have at most so many elements: 33 to 66 KB of K and V each.
-KVTRIAGE_HOST_DEVICE inline constexpr uint32_t TileTokens(uint32_t elems) {
-  return elems <= 128 ? 64 : elems <= 256 ? 32 : 16;
-}
 
 // By all threads of a block of `threads`: rows [first, first + count) of one head go to
 // tile[token * TilePitch(row_elems) + element]; those of tokens from `count` to `tokens` become 0.

@@ -1,0 +1,278 @@
+#include "kernels/cuda/score_queries.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "kernels/core/checked_math.h"
+#include "kernels/core/error.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_inputs.h"
+#include "kernels/cuda/query_rows.h"
+#include "kernels/cuda/score_launch.h"
+#include "kernels/cuda/token_tile.h"
+
+namespace kvtriage {
+namespace {
+
+// Fixed sizes, so that no sum depends on the device. Rows of a batch share one read of K and V.
+constexpr uint32_t kBatchRows = 512;
+constexpr uint32_t kMostParts = 16, kLeastPartTokens = 1024;
+
+ScoreTerm TermOf(Scorer scorer) {
+  switch (scorer) {
+    case Scorer::kObcValue:
+      return ScoreTerm::kValue;
+    case Scorer::kObcKey:
+      return ScoreTerm::kKey;
+    case Scorer::kObcJoint:
+      return ScoreTerm::kJoint;
+    case Scorer::kDrop:
+      return ScoreTerm::kDrop;
+    default:
+      return ScoreTerm::kMass;
+  }
+}
+
+ValueWeight WeightOf(Scorer scorer) {
+  if (scorer == Scorer::kVatp) return ValueWeight::kMagnitude;
+  return scorer == Scorer::kObcValue ? ValueWeight::kSquare : ValueWeight::kNone;
+}
+
+LogitRule RuleOf(const AttentionInput& input) {
+  LogitRule rule = LogitRuleOf(input);
+  // A first pass uses the rounded scale, so the second one has to.
+  if (input.source == AttentionSource::kQuery) rule.scale2_low = 0;
+  return rule;
+}
+
+// One request on its way.
+struct Entry {
+  const ScoreRequest* request;
+  ScoreResult* result;
+  ScoreTerm term;
+  bool two_pass = false, outputs = false;
+  uint32_t units = 0, batch = 0;  // of a KV head, and how many of them at once
+  uint64_t bytes = 0;             // of the workspace, at most
+  ScoreItem item{};
+
+  uint64_t tokens() const { return request->layer.sequence.rows; }
+  uint64_t heads() const { return request->layer.k.layout.heads; }
+};
+
+QueryPick PickOf(const ScoreRequest& request) {
+  QueryPick pick;
+  pick.window_rows = std::min(request.window, SuppliedRows(request.input));
+  if (request.input.row_limits.empty()) {
+    pick.window_rows = std::min(pick.window_rows, request.layer.sequence.rows);
+  }
+  pick.averaged = request.spec.reduce == Reduce::kPre;
+  pick.reads_values = ReadsValues(request.spec.scorer);
+  return pick;
+}
+
+// What can be said of a request before it meets the device.
+Entry MakeEntry(const ScoreRequest& request, ScoreResult& result) {
+  Entry entry{.request = &request, .result = &result, .term = TermOf(request.spec.scorer)};
+  entry.two_pass = request.input.source == AttentionSource::kQuery;
+  entry.outputs = NeedsOutputs(request.spec.scorer);
+  const QueryPick pick = PickOf(request);
+  const uint32_t group = request.layer.q_heads / request.layer.k.layout.heads;
+  entry.units = pick.averaged ? pick.window_rows : pick.window_rows * group;
+  entry.batch =
+      std::min(entry.units, pick.averaged ? std::max(1u, kBatchRows / group) : kBatchRows);
+  const uint64_t tokens = entry.tokens(), heads = entry.heads();
+  entry.item.part_tokens = static_cast<uint32_t>(
+      CeilDiv(std::max<uint64_t>(kLeastPartTokens, CeilDiv(tokens, kMostParts)), 64) * 64);
+  entry.item.parts = static_cast<uint32_t>(CeilDiv(tokens, entry.item.part_tokens));
+  const uint64_t rows = heads * entry.batch * (pick.averaged ? group : 1);
+  const uint64_t dk = request.layer.k.layout.row_elems, dv = request.layer.v.layout.row_elems;
+  entry.bytes = 3 * heads * tokens * sizeof(float) + rows * (sizeof(QueryRow) + dk * 4) +
+                (entry.outputs ? rows * dv * 4 : 0) + 8 * heads;
+  if (entry.two_pass) {
+    entry.bytes += rows * entry.item.parts * sizeof(RowPart);
+    if (entry.outputs) entry.bytes += rows * dv * 4 * (uint64_t{entry.item.parts} + 1);
+  }
+  const uint64_t blocks =
+      CeilDiv(tokens + request.layer.sequence.first_slot, request.layer.k.layout.block_slots);
+  entry.bytes += 4 * (2 * blocks + request.input.row_limits.size() + 4 * request.input.q.rows) +
+                 sizeof(ScoreItem) + 16 * Workspace::kAlignment;
+  return entry;
+}
+
+// Requests of one kind that share their launches.
+class QueryScorer {
+ public:
+  QueryScorer(std::span<Entry> entries, Workspace& workspace, const StopCheck& stop)
+      : entries_(entries), workspace_(workspace), stop_(stop), inputs_(workspace) {}
+
+  absl::Status Run() {
+    workspace_.Reset();
+    uint32_t batches = 1;
+    for (Entry& entry : entries_) {
+      KVTRIAGE_RETURN_IF_ERROR(Prepare(entry));
+      if (entry.batch > 0) {
+        batches = std::max(batches, static_cast<uint32_t>(CeilDiv(entry.units, entry.batch)));
+      }
+    }
+    // Every batch uses the same place for its items.
+    KVTRIAGE_ASSIGN_OR_RETURN(items_, workspace_.Take<ScoreItem>(entries_.size()));
+    for (uint32_t batch = 0; batch < batches; ++batch) {
+      if (batch > 0) {
+        KVTRIAGE_RETURN_IF_ERROR(workspace_.Finish());
+        if (stop_) KVTRIAGE_RETURN_IF_ERROR(stop_());
+      }
+      KVTRIAGE_RETURN_IF_ERROR(RunBatch(batch));
+    }
+    for (const Entry& entry : entries_) KVTRIAGE_RETURN_IF_ERROR(Collect(entry));
+    return absl::OkStatus();
+  }
+
+ private:
+  // Memory and everything of the item that no batch changes.
+  absl::Status Prepare(Entry& entry) {
+    const ScoreRequest& request = *entry.request;
+    ScoreItem& item = entry.item;
+    KVTRIAGE_ASSIGN_OR_RETURN(item.rows, MakeQueryItem(request.layer, request.input,
+                                                       PickOf(request), workspace_, inputs_));
+    KVTRIAGE_RETURN_IF_ERROR(TakeQueryRoom(0, entry.batch, entry.outputs, workspace_, item.rows));
+    KVTRIAGE_ASSIGN_OR_RETURN(item.rows.usable, workspace_.TakeZeroed<uint32_t>(entry.heads()));
+    KVTRIAGE_ASSIGN_OR_RETURN(item.rows.skipped, workspace_.TakeZeroed<uint32_t>(entry.heads()));
+    item.rule = RuleOf(request.input);
+    if (request.input.source == AttentionSource::kReady) {
+      item.a = OnDevice(request.input.a);
+      item.z = OnDevice(request.input.z);
+    }
+    const uint64_t rows = uint64_t{item.rows.row_count()} * entry.heads();
+    const uint64_t dv = item.rows.o_elems;
+    if (entry.two_pass) {
+      KVTRIAGE_ASSIGN_OR_RETURN(item.row_parts, workspace_.Take<RowPart>(rows * item.parts));
+    }
+    if (entry.two_pass && entry.outputs) {
+      KVTRIAGE_ASSIGN_OR_RETURN(item.part_outputs, workspace_.Take<float>(rows * item.parts * dv));
+      KVTRIAGE_ASSIGN_OR_RETURN(item.rest_rows, workspace_.Take<float>(rows * dv));
+    }
+    const uint64_t scores = entry.heads() * entry.tokens();
+    KVTRIAGE_ASSIGN_OR_RETURN(item.scores, workspace_.Take<float>(scores));
+    KVTRIAGE_ASSIGN_OR_RETURN(item.mass, workspace_.Take<float>(scores));
+    KVTRIAGE_ASSIGN_OR_RETURN(item.carry, workspace_.Take<float>(scores));
+    item.largest = request.spec.reduce == Reduce::kMax ? 1 : 0;
+    item.mean = request.spec.reduce == Reduce::kMean ? 1 : 0;
+    item.weight = WeightOf(request.spec.scorer);
+    return absl::OkStatus();
+  }
+
+  absl::Status RunBatch(uint32_t batch) {
+    std::vector<ScoreItem> items;
+    ScoreSizes sizes;
+    for (Entry& entry : entries_) {
+      const uint32_t begin = batch * entry.batch;
+      if (batch > 0 && begin >= entry.units) continue;
+      ScoreItem& item = entry.item;
+      item.rows.unit_begin = begin;
+      item.rows.unit_count = std::min(entry.batch, entry.units - begin);
+      item.first_batch = batch == 0 ? 1 : 0;
+      item.last_batch = begin + item.rows.unit_count == entry.units ? 1 : 0;
+      items.push_back(item);
+      Widen(item, sizes);
+    }
+    KVTRIAGE_RETURN_IF_ERROR(workspace_.Fill(items_, std::span<const ScoreItem>(items)));
+    return Launch(sizes);
+  }
+
+  // Takes an item into the sizes of its launches.
+  static void Widen(const ScoreItem& item, ScoreSizes& sizes) {
+    const QueryItem& rows = item.rows;
+    const uint32_t tokens = TileTokens(std::max(rows.k.row_elems, rows.v.row_elems));
+    ++sizes.items;
+    sizes.heads = std::max(sizes.heads, rows.k.heads);
+    sizes.units = std::max(sizes.units, rows.unit_count);
+    sizes.rows = std::max(sizes.rows, rows.row_count());
+    sizes.parts = std::max(sizes.parts, item.parts);
+    sizes.tiles = std::max(sizes.tiles, static_cast<uint32_t>(CeilDiv(rows.tokens, tokens)));
+    sizes.value_elems = std::max(sizes.value_elems, rows.v.row_elems);
+    sizes.key_bytes = std::max(sizes.key_bytes, TileBytes(tokens, rows.k.row_elems));
+    if (rows.reads_values != 0) {
+      sizes.value_bytes = std::max(sizes.value_bytes, TileBytes(tokens, rows.v.row_elems));
+    }
+  }
+
+  absl::Status Launch(const ScoreSizes& sizes) {
+    const cudaStream_t stream = workspace_.stream();
+    if (sizes.units > 0) {
+      KVTRIAGE_RETURN_IF_CUDA_ERROR(LaunchGatherRows(&items_->rows, sizeof(ScoreItem), sizes.items,
+                                                     sizes.units, sizes.heads, stream),
+                                    "score.gather");
+    }
+    if (sizes.units > 0 && entries_[0].two_pass) {
+      KVTRIAGE_RETURN_IF_CUDA_ERROR(LaunchRowParts(items_, sizes, stream), "score.rows");
+      KVTRIAGE_RETURN_IF_CUDA_ERROR(LaunchJoinRows(items_, sizes, stream), "score.join_rows");
+    }
+    if (sizes.units > 0 && entries_[0].two_pass && entries_[0].outputs) {
+      KVTRIAGE_RETURN_IF_CUDA_ERROR(LaunchOutputParts(items_, sizes, stream), "score.outputs");
+      KVTRIAGE_RETURN_IF_CUDA_ERROR(LaunchJoinOutputs(items_, sizes, stream), "score.join_outputs");
+    }
+    return CudaStatus(LaunchScoreTokens(entries_[0].term, items_, sizes, stream), "score.tokens");
+  }
+
+  absl::Status Collect(const Entry& entry) {
+    const ScoreItem& item = entry.item;
+    ScoreResult& result = *entry.result;
+    const auto heads = static_cast<uint32_t>(entry.heads());
+    result.scores.resize(heads * entry.tokens());
+    result.mass.resize(heads * entry.tokens());
+    result.usable_rows.resize(heads);
+    std::vector<uint32_t> skipped(heads);
+    KVTRIAGE_RETURN_IF_ERROR(workspace_.Download<float>(item.scores, result.scores));
+    KVTRIAGE_RETURN_IF_ERROR(workspace_.Download<float>(item.mass, result.mass));
+    KVTRIAGE_RETURN_IF_ERROR(workspace_.Download<uint32_t>(item.rows.usable, result.usable_rows));
+    KVTRIAGE_RETURN_IF_ERROR(workspace_.Download<uint32_t>(item.rows.skipped, skipped));
+    result.skipped_rows = std::accumulate(skipped.begin(), skipped.end(), 0u);
+    for (uint32_t head = 0; head < heads && !entry.request->partial; ++head) {
+      if (result.usable_rows[head] == 0) {
+        return Error(ErrorReason::kNoUsableRow, "inputs", "no query row of this KV head can vote")
+            .Index(head);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::span<Entry> entries_;
+  Workspace& workspace_;
+  const StopCheck& stop_;
+  DeviceInputs inputs_;
+  ScoreItem* items_ = nullptr;
+};
+
+bool ShareLaunches(const Entry& a, const Entry& b) {
+  return a.term == b.term && a.two_pass == b.two_pass && a.outputs == b.outputs;
+}
+
+}  // namespace
+
+absl::Status CudaScoreQueries(std::span<const ScoreRequest* const> requests, Workspace& workspace,
+                              const StopCheck& stop, std::span<ScoreResult* const> results) {
+  std::vector<Entry> entries;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ScoreResult& result = *results[i];
+    result.lists = requests[i]->layer.k.layout.heads;
+    result.usable_rows.assign(result.lists, 0);
+    if (requests[i]->layer.sequence.rows > 0) entries.push_back(MakeEntry(*requests[i], result));
+  }
+  workspace.Reset();
+  const uint64_t room = workspace.bytes_left();
+  for (size_t begin = 0; begin < entries.size();) {
+    if (stop) KVTRIAGE_RETURN_IF_ERROR(stop());
+    size_t end = begin + 1;
+    for (uint64_t bytes = entries[begin].bytes; end < entries.size(); ++end) {
+      bytes += entries[end].bytes;
+      if (bytes > room || !ShareLaunches(entries[begin], entries[end])) break;
+    }
+    KVTRIAGE_RETURN_IF_ERROR(
+        QueryScorer(std::span(entries).subspan(begin, end - begin), workspace, stop).Run());
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace kvtriage
