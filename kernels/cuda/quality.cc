@@ -141,9 +141,10 @@ class Round {
     }
     KVTRIAGE_ASSIGN_OR_RETURN(const QueryItem* on_device,
                               workspace_.Upload(std::span<const QueryItem>(queries)));
-    return CudaStatus(LaunchGatherRows(on_device, static_cast<uint32_t>(queries.size()), most_units,
-                                       most_heads, workspace_.stream()),
-                      "quality.gather");
+    return CudaStatus(
+        LaunchGatherRows(on_device, sizeof(QueryItem), static_cast<uint32_t>(queries.size()),
+                         most_units, most_heads, workspace_.stream()),
+        "quality.gather");
   }
 
   absl::Status MeasureRows(size_t shape) {

@@ -12,6 +12,7 @@
 #include "kernels/cuda/score_keys.h"
 #include "kernels/cuda/score_lagkv.h"
 #include "kernels/cuda/score_lists.h"
+#include "kernels/cuda/score_queries.h"
 #include "kernels/cuda/score_sums.h"
 
 namespace kvtriage {
@@ -53,6 +54,12 @@ template <Scorer kScorer>
 bool Is(const ScoreRequest& request) {
   return request.spec.scorer == kScorer;
 }
+bool FromRows(const ScoreRequest& request) {
+  const Scorer scorer = request.spec.scorer;
+  const bool votes = scorer == Scorer::kAttention || scorer == Scorer::kVatp ||
+                     scorer == Scorer::kObcValue || NeedsOutputs(scorer);
+  return votes && request.input.source != AttentionSource::kColumnSums;
+}
 template <Scorer kScorer>
 bool FromSums(const ScoreRequest& request) {
   return Is<kScorer>(request) && request.input.source == AttentionSource::kColumnSums;
@@ -68,6 +75,7 @@ constexpr Kind kKinds[] = {
     {CudaScoreExpected, Is<Scorer::kExpectedAttention>},
     {CudaScoreSums, FromSums<Scorer::kAttention>},
     {CudaScoreSums, FromSums<Scorer::kVatp>},
+    {CudaScoreQueries, FromRows},
     {ScoreNothing, [](const ScoreRequest&) { return true; }},
 };
 

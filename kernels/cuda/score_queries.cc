@@ -6,6 +6,7 @@
 
 #include "kernels/core/checked_math.h"
 #include "kernels/core/error.h"
+#include "kernels/core/score_rules.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_inputs.h"
 #include "kernels/cuda/query_rows.h"
@@ -53,7 +54,6 @@ struct Entry {
   ScoreTerm term;
   bool two_pass = false, outputs = false;
   uint32_t units = 0, batch = 0;  // of a KV head, and how many of them at once
-  uint64_t bytes = 0;             // of the workspace, at most
   ScoreItem item{};
 
   uint64_t tokens() const { return request->layer.sequence.rows; }
@@ -81,33 +81,20 @@ Entry MakeEntry(const ScoreRequest& request, ScoreResult& result) {
   entry.units = pick.averaged ? pick.window_rows : pick.window_rows * group;
   entry.batch =
       std::min(entry.units, pick.averaged ? std::max(1u, kBatchRows / group) : kBatchRows);
-  const uint64_t tokens = entry.tokens(), heads = entry.heads();
-  entry.item.part_tokens = static_cast<uint32_t>(
-      CeilDiv(std::max<uint64_t>(kLeastPartTokens, CeilDiv(tokens, kMostParts)), 64) * 64);
+  const uint64_t tokens = entry.tokens();
+  const uint64_t part = std::max<uint64_t>(kLeastPartTokens, CeilDiv(tokens, kMostParts));
+  entry.item.part_tokens = static_cast<uint32_t>(CeilDiv(part, kMostTileTokens) * kMostTileTokens);
   entry.item.parts = static_cast<uint32_t>(CeilDiv(tokens, entry.item.part_tokens));
-  const uint64_t rows = heads * entry.batch * (pick.averaged ? group : 1);
-  const uint64_t dk = request.layer.k.layout.row_elems, dv = request.layer.v.layout.row_elems;
-  entry.bytes = 3 * heads * tokens * sizeof(float) + rows * (sizeof(QueryRow) + dk * 4) +
-                (entry.outputs ? rows * dv * 4 : 0) + 8 * heads;
-  if (entry.two_pass) {
-    entry.bytes += rows * entry.item.parts * sizeof(RowPart);
-    if (entry.outputs) entry.bytes += rows * dv * 4 * (uint64_t{entry.item.parts} + 1);
-  }
-  const uint64_t blocks =
-      CeilDiv(tokens + request.layer.sequence.first_slot, request.layer.k.layout.block_slots);
-  entry.bytes += 4 * (2 * blocks + request.input.row_limits.size() + 4 * request.input.q.rows) +
-                 sizeof(ScoreItem) + 16 * Workspace::kAlignment;
   return entry;
 }
 
 // Requests of one kind that share their launches.
 class QueryScorer {
  public:
-  QueryScorer(std::span<Entry> entries, Workspace& workspace, const StopCheck& stop)
-      : entries_(entries), workspace_(workspace), stop_(stop), inputs_(workspace) {}
+  QueryScorer(std::span<Entry> entries, Workspace& workspace)
+      : entries_(entries), workspace_(workspace), inputs_(workspace) {}
 
   absl::Status Run() {
-    workspace_.Reset();
     uint32_t batches = 1;
     for (Entry& entry : entries_) {
       KVTRIAGE_RETURN_IF_ERROR(Prepare(entry));
@@ -118,10 +105,6 @@ class QueryScorer {
     // Every batch uses the same place for its items.
     KVTRIAGE_ASSIGN_OR_RETURN(items_, workspace_.Take<ScoreItem>(entries_.size()));
     for (uint32_t batch = 0; batch < batches; ++batch) {
-      if (batch > 0) {
-        KVTRIAGE_RETURN_IF_ERROR(workspace_.Finish());
-        if (stop_) KVTRIAGE_RETURN_IF_ERROR(stop_());
-      }
       KVTRIAGE_RETURN_IF_ERROR(RunBatch(batch));
     }
     for (const Entry& entry : entries_) KVTRIAGE_RETURN_IF_ERROR(Collect(entry));
@@ -239,7 +222,6 @@ class QueryScorer {
 
   const std::span<Entry> entries_;
   Workspace& workspace_;
-  const StopCheck& stop_;
   DeviceInputs inputs_;
   ScoreItem* items_ = nullptr;
 };
@@ -250,8 +232,7 @@ bool ShareLaunches(const Entry& a, const Entry& b) {
 
 }  // namespace
 
-absl::Status CudaScoreQueries(std::span<const ScoreRequest* const> requests, Workspace& workspace,
-                              const StopCheck& stop, std::span<ScoreResult* const> results) {
+absl::Status CudaScoreQueries(ScoreRequests requests, Workspace& workspace, ScoreResults results) {
   std::vector<Entry> entries;
   for (size_t i = 0; i < requests.size(); ++i) {
     ScoreResult& result = *results[i];
@@ -259,17 +240,11 @@ absl::Status CudaScoreQueries(std::span<const ScoreRequest* const> requests, Wor
     result.usable_rows.assign(result.lists, 0);
     if (requests[i]->layer.sequence.rows > 0) entries.push_back(MakeEntry(*requests[i], result));
   }
-  workspace.Reset();
-  const uint64_t room = workspace.bytes_left();
   for (size_t begin = 0; begin < entries.size();) {
-    if (stop) KVTRIAGE_RETURN_IF_ERROR(stop());
     size_t end = begin + 1;
-    for (uint64_t bytes = entries[begin].bytes; end < entries.size(); ++end) {
-      bytes += entries[end].bytes;
-      if (bytes > room || !ShareLaunches(entries[begin], entries[end])) break;
-    }
+    while (end < entries.size() && ShareLaunches(entries[begin], entries[end])) ++end;
     KVTRIAGE_RETURN_IF_ERROR(
-        QueryScorer(std::span(entries).subspan(begin, end - begin), workspace, stop).Run());
+        QueryScorer(std::span(entries).subspan(begin, end - begin), workspace).Run());
     begin = end;
   }
   return absl::OkStatus();

@@ -3,21 +3,16 @@
 #ifndef KVTRIAGE_KERNELS_CUDA_SCORE_QUERIES_H_
 #define KVTRIAGE_KERNELS_CUDA_SCORE_QUERIES_H_
 
-#include <span>
-
 #include "absl/status/status.h"
+#include "kernels/cuda/score_lists.h"
 #include "kernels/cuda/workspace.h"
-#include "kvtriage/kernels/backend.h"
-#include "kvtriage/kernels/score.h"
 
 namespace kvtriage {
 
-// One result per request: scores before pooling, NaN for bad rows, mass and counts. Views and
-// tensors are of device memory; tables and lists are the host's. Takes all of the workspace, and
-// the requests in as few groups as fit it; `stop` is asked between them. NO_USABLE_ROW as the
-// backend says; DEVICE_MEMORY when a single request does not fit.
-absl::Status CudaScoreQueries(std::span<const ScoreRequest* const> requests, Workspace& workspace,
-                              const StopCheck& stop, std::span<ScoreResult* const> results);
+// Scores before pooling, NaN for bad rows, mass and counts. Views and tensors are of device memory;
+// tables and lists are the host's. NO_USABLE_ROW as the backend says; DEVICE_MEMORY when the
+// requests do not fit the workspace together.
+absl::Status CudaScoreQueries(ScoreRequests requests, Workspace& workspace, ScoreResults results);
 
 }  // namespace kvtriage
 
