@@ -52,6 +52,11 @@ uint32_t LagTail(uint32_t rows, uint32_t sinks, uint32_t lag) {
   return lag + (rows - sinks) % lag;
 }
 
+uint32_t WindowRows(const ScoreRequest& request) {
+  const uint32_t rows = std::min(request.window, SuppliedRows(request.input));
+  return request.input.row_limits.empty() ? std::min(rows, request.layer.sequence.rows) : rows;
+}
+
 absl::Status CheckScoreInputs(const ScoreRequest& request) {
   const Scorer scorer = request.spec.scorer;
   switch (scorer) {
@@ -91,6 +96,11 @@ void ScoreByNumber(const ScoreRequest& request, uint64_t head, std::span<float> 
 void CountNonfinite(ScoreResult& result) {
   result.nonfinite_tokens = static_cast<uint32_t>(std::count_if(
       result.scores.begin(), result.scores.end(), [](float score) { return std::isnan(score); }));
+}
+
+void AverageOverWindow(const ScoreRequest& request, ScoreResult& result) {
+  const auto rows = static_cast<float>(std::max(1u, WindowRows(request)));
+  for (float& score : result.scores) score /= rows;
 }
 
 void FinishCritical(const ScoreSpec& spec, ScoreResult& result) {

@@ -14,6 +14,10 @@ namespace kvtriage {
 // Query rows that an input brings; 0 for column sums and for none.
 uint32_t SuppliedRows(const AttentionInput& input);
 
+// Rows of the window: the newest of those, no more than asked for, nor (without limits of their own)
+// than there are cached rows.
+uint32_t WindowRows(const ScoreRequest& request);
+
 // POLICY_INVALID when the scorer cannot be computed from the source that the request brings,
 // FIELD_MISSING without the projection that it reads.
 absl::Status CheckScoreInputs(const ScoreRequest& request);
@@ -23,6 +27,9 @@ void ScoreByNumber(const ScoreRequest& request, uint64_t head, std::span<float> 
 
 // Before pooling: every NaN among the scores is a bad row, or a NaN that came in.
 void CountNonfinite(ScoreResult& result);
+
+// Before pooling, kCritical: from the sum over the window's rows to their mean.
+void AverageOverWindow(const ScoreRequest& request, ScoreResult& result);
 
 // After pooling, kCritical: second_scores, n until then, become (a + epsilon) n.
 void FinishCritical(const ScoreSpec& spec, ScoreResult& result);

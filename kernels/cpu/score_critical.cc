@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "kernels/core/checked_math.h"
+#include "kernels/core/score_rules.h"
 #include "kernels/core/status_macros.h"
 #include "kernels/cpu/projected_norms.h"
 #include "kernels/cpu/score_queries.h"
-#include "kernels/cpu/score_window.h"
 
 namespace kvtriage {
 namespace {
@@ -34,8 +34,7 @@ void ProjectValues(const ScoreRequest& request, ThreadTeam& team, std::vector<fl
 
 absl::Status ScoreCritical(const ScoreRequest& request, ThreadTeam& team, ScoreResult& result) {
   KVTRIAGE_RETURN_IF_ERROR(ScoreQueries(request, team, result));
-  const auto rows = static_cast<float>(std::max<size_t>(1, WindowOf(request).rows));
-  for (float& score : result.scores) score /= rows;
+  AverageOverWindow(request, result);
   ProjectValues(request, team, result.second_scores);
   return absl::OkStatus();
 }

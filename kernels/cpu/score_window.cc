@@ -8,6 +8,7 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/logit_rule.h"
+#include "kernels/core/score_rules.h"
 #include "kernels/cpu/query_turner.h"
 #include "kernels/cpu/row_blocks.h"
 
@@ -153,14 +154,9 @@ class RowCollector {
 }  // namespace
 
 Window WindowOf(const ScoreRequest& request) {
-  const AttentionInput& input = request.input;
-  const size_t supplied = input.source == AttentionSource::kReady ? input.a.rows : input.q.rows;
   Window window;
-  window.rows = std::min<size_t>(request.window, supplied);
-  if (input.row_limits.empty()) {
-    window.rows = std::min<size_t>(window.rows, request.layer.sequence.rows);
-  }
-  window.first_row = supplied - window.rows;
+  window.rows = WindowRows(request);
+  window.first_row = SuppliedRows(request.input) - window.rows;
   window.group = request.layer.q_heads / request.layer.k.layout.heads;
   window.averaged = request.spec.reduce == Reduce::kPre;
   return window;

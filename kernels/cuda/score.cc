@@ -8,6 +8,7 @@
 #include "kernels/core/error.h"
 #include "kernels/core/score_rules.h"
 #include "kernels/cuda/pool.h"
+#include "kernels/cuda/score_critical.h"
 #include "kernels/cuda/score_expected.h"
 #include "kernels/cuda/score_keys.h"
 #include "kernels/cuda/score_lagkv.h"
@@ -40,10 +41,6 @@ absl::Status ScoreByNumbers(ScoreRequests requests, Workspace&, ScoreResults res
   return absl::OkStatus();
 }
 
-absl::Status ScoreNothing(ScoreRequests, Workspace&, ScoreResults) {
-  return Error(ErrorReason::kInternal, "policy.scorer", "not on this device");
-}
-
 // What scores a request, and which others it may share launches with: those of the same kind.
 struct Kind {
   Part part;
@@ -53,12 +50,6 @@ struct Kind {
 template <Scorer kScorer>
 bool Is(const ScoreRequest& request) {
   return request.spec.scorer == kScorer;
-}
-bool FromRows(const ScoreRequest& request) {
-  const Scorer scorer = request.spec.scorer;
-  const bool votes = scorer == Scorer::kAttention || scorer == Scorer::kVatp ||
-                     scorer == Scorer::kObcValue || NeedsOutputs(scorer);
-  return votes && request.input.source != AttentionSource::kColumnSums;
 }
 template <Scorer kScorer>
 bool FromSums(const ScoreRequest& request) {
@@ -75,8 +66,8 @@ constexpr Kind kKinds[] = {
     {CudaScoreExpected, Is<Scorer::kExpectedAttention>},
     {CudaScoreSums, FromSums<Scorer::kAttention>},
     {CudaScoreSums, FromSums<Scorer::kVatp>},
-    {CudaScoreQueries, FromRows},
-    {ScoreNothing, [](const ScoreRequest&) { return true; }},
+    {CudaScoreCritical, Is<Scorer::kCritical>},
+    {CudaScoreQueries, [](const ScoreRequest&) { return true; }},
 };
 
 bool IsDeviceMemory(const absl::Status& status) {

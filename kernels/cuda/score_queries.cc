@@ -62,10 +62,7 @@ struct Entry {
 
 QueryPick PickOf(const ScoreRequest& request) {
   QueryPick pick;
-  pick.window_rows = std::min(request.window, SuppliedRows(request.input));
-  if (request.input.row_limits.empty()) {
-    pick.window_rows = std::min(pick.window_rows, request.layer.sequence.rows);
-  }
+  pick.window_rows = WindowRows(request);
   pick.averaged = request.spec.reduce == Reduce::kPre;
   pick.reads_values = ReadsValues(request.spec.scorer);
   return pick;

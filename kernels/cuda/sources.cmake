@@ -15,6 +15,7 @@ set(kvtriage_cuda_hosts
   query_rows.cc
   rotate.cc
   score.cc
+  score_critical.cc
   score_expected.cc
   score_keys.cc
   score_lagkv.cc

@@ -33,6 +33,7 @@ BARS = [
     (r"GatherRowsKernel", 64),  # of any type and layout, a few rows a call
     (r"SelectKernel", 64),
     (r"MeasureRowsKernel<", 168),  # three blocks of 128 threads
+    (r"ProjectTensorKernel<", 128),  # four blocks of 128 threads
     (r"ProjectValuesKernel|ExpectedLogitsKernel", 80),  # three blocks of 256 threads
     (r"CovarianceKernel", 104),  # 16 sums, what rounding loses of each, 16 products
     (r"SumQueriesKernel|MeanQueriesKernel|CopyMomentsKernel|ValueNormsKernel", 48),
@@ -44,6 +45,7 @@ BARS = [
 # which nothing may use). A source that is not there is not asked for.
 INSTRUCTIONS = {
     "compact.cu": (["cp.async"], []),
+    "projected_norms.cu": (["mma.sync", "ldmatrix", "cp.async"], []),
     "score_tensor.cu": (["mma.sync", "ldmatrix", "cp.async"], ["div.rn"]),
 }
 NOWHERE = ["ld.local", "st.local"]

@@ -9,7 +9,7 @@
 namespace kvtriage {
 namespace {
 
-constexpr uint32_t kLayers = 3, kRows = 100, kHeads = 2, kGroup = 2, kElems = 64;
+constexpr uint32_t kLayers = 3, kRows = 100, kHeads = 2, kGroup = 2, kElems = 64, kHidden = 70;
 constexpr uint64_t kNumbers = uint64_t{kLayers} * kHeads * kRows;  // scores
 
 // Ones, dense, [rows, heads, elems] in bf16.
@@ -78,7 +78,7 @@ class ScorerCounts {
 };
 
 CountedCall CountProjection(const ScorerCounts& scorers) {
-  const CountedTensor weights(70, kHeads * kGroup, kElems);
+  const CountedTensor weights(kHidden, kHeads * kGroup, kElems);
   AttentionInput input;
   input.output_projection = weights.view;
   const std::vector<ScoreRequest> requests = scorers.Requests({}, input);
@@ -123,7 +123,21 @@ void CountScorers(std::vector<KernelCount>& counts) {
   scorers.Add("Expected Attention",
               scorers.Call({.scorer = Scorer::kExpectedAttention, .future = 8}, queries), 5,
               "sums, means, covariances, values, logits");
-  scorers.Add("projected values", CountProjection(scorers), 1, "1");
+
+  const CountedCall projection = CountProjection(scorers);
+  const char* kernel = "projected values";
+  scorers.Add(kernel, projection, 1, "1");
+  constexpr uint64_t kLists = kLayers * kHeads, kTokenBlocks = (kRows + 127) / 128;
+  constexpr uint64_t kWeightRows = (kGroup * kHidden + 63) / 64 * 64, kSteps = kElems / 16;
+  counts.push_back({kernel, "matrix instructions",
+                    "lists * padded tokens / 16 * padded rows / 8 * elements / 16",
+                    projection.counters.mma,
+                    kLists * kTokenBlocks * 8 * (kWeightRows / 8) * kSteps});
+  counts.push_back(
+      {kernel, "extra passes of ldmatrix", "0", projection.counters.ldmatrix_extra_passes, 0});
+  counts.push_back({kernel, "bytes in", "values once, weights once per block of 128 tokens",
+                    projection.counters.async_copy_bytes,
+                    2 * kElems * (kNumbers + kLists * kTokenBlocks * kGroup * kHidden)});
 }
 
 }  // namespace kvtriage

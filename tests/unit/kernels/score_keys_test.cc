@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/core/error.h"
-#include "kernels/cpu/score.h"
 #include "tests/support/each_device.h"
 #include "tests/support/golden_inputs.h"
 #include "tests/support/plain_keys.h"
@@ -276,20 +275,16 @@ TEST_P(ScoreLagKv, HugeNumbersKeepATotalOrder) {
 
 // ---- CriticalKV
 
-ScoreResult Score(const ScoreRequest& request, int threads = 2) {
-  ThreadTeam team(threads);
-  ScoreResult result;
-  const absl::Status status = ScoreLayer(request, team, result);
-  EXPECT_TRUE(status.ok()) << status;
-  return result;
-}
-
-class Critical : public testing::Test {
+class Critical : public EachDevice {
  protected:
-  explicit Critical(const ProblemShape& shape = {6, 2, 75, 9, 16, 24}) : problem_(shape, 12) {
-    const std::vector<float> w = GridValues(12004, size_t{shape.q_heads} * kHidden * shape.dv);
-    projection_ = MakeTensor(std::vector<double>(w.begin(), w.end()), shape.q_heads, kHidden,
-                             shape.dv, DType::kBF16, true);
+  Critical() : problem_({6, 2, 75, 9, 16, 24}, 12) { Project(DType::kBF16); }
+
+  // Makes W_O for the problem's shape.
+  void Project(DType type) {
+    const uint32_t heads = problem_.shape().q_heads, size = problem_.shape().dv;
+    const std::vector<float> w = GridValues(12004, size_t{heads} * kHidden * size);
+    projection_ =
+        MakeTensor(std::vector<double>(w.begin(), w.end()), heads, kHidden, size, type, true);
   }
 
   ScoreRequest Request(AttentionSource source) {
@@ -304,8 +299,9 @@ class Critical : public testing::Test {
   ScoreProblem problem_;
   DenseTensor projection_;
 };
+KVTRIAGE_ON_EACH_DEVICE(Critical);
 
-TEST_F(Critical, FirstScoresAreTheMeanAttentionAndSecondOnesWeighIt) {
+TEST_P(Critical, FirstScoresAreTheMeanAttentionAndSecondOnesWeighIt) {
   for (const CacheLayout& layout : kCacheLayouts) {
     problem_.Place(layout, DType::kF16);
     for (const AttentionSource source :
@@ -319,8 +315,8 @@ TEST_F(Critical, FirstScoresAreTheMeanAttentionAndSecondOnesWeighIt) {
       for (double& score : want) score /= 9;
       std::vector<double> second;
       for (size_t i = 0; i < want.size(); ++i) second.push_back((want[i] + kEpsilon) * norms[i]);
-      ForEachTarget([&] {
-        const ScoreResult result = Score(request);
+      ForEachWay([&] {
+        const ScoreResult result = ScoreOne(request);
         ExpectNear(result.scores, want, 2e-5);
         ExpectNear(result.second_scores, second, 2e-5);
       });
@@ -330,7 +326,7 @@ TEST_F(Critical, FirstScoresAreTheMeanAttentionAndSecondOnesWeighIt) {
 }
 
 // Query head h owns columns h*dv .. of W_O. https://github.com/nntile/nntile/pull/347
-TEST(CriticalHeads, OwnTheirColumnsOfTheProjection) {
+TEST_P(Critical, HeadsOwnTheirColumnsOfTheProjection) {
   ScoreProblem problem({4, 2, 2, 1, 2, 2}, std::vector<double>(8, 0.0), std::vector<float>(8, 0.0f),
                        {1, 0, 0, 1, 1, 0, 0, 1});
   ScoreRequest request = problem.Request(AttentionSource::kQuery,
@@ -338,21 +334,70 @@ TEST(CriticalHeads, OwnTheirColumnsOfTheProjection) {
   const DenseTensor projection =
       MakeTensor(std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}, 4, 1, 2, DType::kF32, true);
   request.input.output_projection = projection.view;
-  const ScoreResult result = Score(request);
+  const ScoreResult result = ScoreOne(request);
   const float want[] = {1, 2, 5, 6};
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_FLOAT_EQ(result.second_scores[i], want[i] * result.scores[i]) << i;
   }
 }
 
-TEST_F(Critical, BadRowsAreNaNInBothStages) {
+// Values and weights of one 16-bit type or not, head sizes around what tensor cores take.
+TEST_P(Critical, ProjectsEveryTypeAndHeadSize) {
+  struct Types {
+    DType cache, weights;
+  };
+  const Types all[] = {{DType::kBF16, DType::kBF16},
+                       {DType::kF16, DType::kF16},
+                       {DType::kF16, DType::kBF16},
+                       {DType::kF32, DType::kF32},
+                       {DType::kF8E4M3, DType::kBF16}};
+  for (const uint32_t size : {8u, 24u, 64u, 72u, 128u, 136u, 21u}) {
+    problem_ = ScoreProblem({2, 1, 140, 1, 8, size}, 13);
+    for (const Types& types : all) {
+      SCOPED_TRACE(testing::Message() << size << " of " << DTypeName(types.cache) << " with "
+                                      << DTypeName(types.weights));
+      if (size == 136 && types.cache != DType::kBF16) continue;
+      problem_.Place(kCacheLayouts[1], types.cache, {0.5f, 0.25f, true});
+      Project(types.weights);
+      const ScoreRequest request = Request(AttentionSource::kQuery);
+      const std::vector<double> norms =
+          PlainProjectedNorms(request.layer, request.input.output_projection);
+      const ScoreResult result = ScoreOne(request);
+      std::vector<double> second;
+      for (size_t i = 0; i < norms.size(); ++i) {
+        second.push_back((result.scores[i] + kEpsilon) * norms[i]);
+      }
+      ExpectNear(result.second_scores, second, 1e-5);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Critical, EqualRowsGetEqualScoresInBothStages) {
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    problem_ = ScoreProblem({2, 1, 140, 3, 8, 64}, 14);
+    for (const uint32_t to : {1u, 9u, 40u, 66u, 129u}) {
+      std::copy_n(problem_.k().begin() + 20 * 8, 8, problem_.k().begin() + to * 8);
+      std::copy_n(problem_.v().begin() + 20 * 64, 64, problem_.v().begin() + to * 64);
+    }
+    problem_.Place(kCacheLayouts[1], type);
+    Project(type);
+    const ScoreResult result = ScoreOne(Request(AttentionSource::kQuery));
+    for (const uint32_t row : {1u, 9u, 40u, 66u, 129u}) {
+      EXPECT_EQ(result.scores[row], result.scores[20]) << row;
+      EXPECT_EQ(result.second_scores[row], result.second_scores[20]) << row;
+    }
+  }
+}
+
+TEST_P(Critical, BadRowsAreNaNInBothStages) {
   problem_.v()[4 * 24] = kInf;
   problem_.k()[(75 + 7) * 16] = kNaN;
   problem_.Place(kCacheLayouts[0], DType::kF32);
   ScoreRequest request = Request(AttentionSource::kQuery);
   request.spec.pool = Pool::kAvg;
   request.spec.pool_kernel = 5;
-  const ScoreResult result = Score(request);
+  const ScoreResult result = ScoreOne(request);
   EXPECT_EQ(result.nonfinite_tokens, 2u);
   for (size_t i = 0; i < result.scores.size(); ++i) {
     EXPECT_EQ(std::isnan(result.scores[i]), i == 4 || i == 82) << i;
@@ -360,21 +405,20 @@ TEST_F(Critical, BadRowsAreNaNInBothStages) {
   }
 }
 
-TEST_F(Critical, ThreadsDoNotChangeABit) {
+TEST_P(Critical, ThreadsDoNotChangeABit) {
   problem_.Place(kCacheLayouts[0], DType::kBF16);
   const ScoreRequest request = Request(AttentionSource::kQueryOutput);
-  const ScoreResult one = Score(request, 1), many = Score(request, 5);
+  const ScoreResult one = ScoreOne(request, 1), many = ScoreOne(request, 5);
   EXPECT_TRUE(SameBits(one.scores, many.scores));
   EXPECT_TRUE(SameBits(one.second_scores, many.second_scores));
 }
 
-TEST_F(Critical, WithoutAProjectionItSaysSo) {
+TEST_P(Critical, WithoutAProjectionItSaysSo) {
   problem_.Place(kCacheLayouts[0], DType::kF32);
   ScoreRequest request = Request(AttentionSource::kQuery);
   request.input.output_projection = {};
-  ThreadTeam team(1);
-  ScoreResult result;
-  const auto info = GetErrorInfo(ScoreLayer(request, team, result));
+  std::vector<ScoreResult> results;
+  const auto info = GetErrorInfo(Score({&request, 1}, results));
   ASSERT_TRUE(info.has_value());
   EXPECT_EQ(info->reason, ErrorReason::kFieldMissing);
   EXPECT_EQ(info->field, "inputs.output_projection");
