@@ -16,16 +16,16 @@ namespace kvtriage {
 SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8) ValueNormsKernel(ExpectedArgs args) {
   const ListPiece piece = args.plan.pieces[simt::BlockX()];
   const DeviceList& list = args.plan.lists[piece.list];
-  const uint32_t rows = RowsOfPiece(list, piece), lane = simt::ThreadX() % 32;
-  for (uint32_t r = simt::ThreadX() / 32; r < rows; r += kListThreads / 32) {
-    const uint64_t row = uint64_t{piece.first_row} + r;
+  const uint32_t k_elems = list.k->row_elems, v_elems = list.v->row_elems;
+  const uint32_t lanes = LanesFor(k_elems > v_elems ? k_elems : v_elems);
+  ForRows(piece.first_row, RowsOfPiece(list, piece), lanes, [&](const LaneRow& at) {
     float squares = 0.0f;
-    const bool k = VisitRow(RowOf(*list.k, list.head, row), list.k_wide, [](uint32_t, float) {});
-    const bool v = VisitRow(RowOf(*list.v, list.head, row), list.v_wide,
-                            [&](uint32_t, float x) { squares += x * x; });
-    const float norm = sqrtf(WarpSum(squares));
-    if (lane == 0) simt::Store(args.norms + list.first + row, k && v ? norm : NotANumber());
-  }
+    const bool k = VisitRow(*list.k, list.k_wide, list.head, at, [](uint32_t, float) {});
+    const bool v =
+        VisitRow(*list.v, list.v_wide, list.head, at, [&](uint32_t, float x) { squares += x * x; });
+    const float norm = sqrtf(LaneSum(squares, lanes));
+    if (at.writes) simt::Store(args.norms + list.first + at.row, k && v ? norm : NotANumber());
+  });
 }
 
 // Grid: x tiles.

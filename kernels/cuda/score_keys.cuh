@@ -13,24 +13,24 @@
 
 namespace kvtriage {
 
-// By a whole warp: |k|, NaN for a bad row.
-SIMT_DEVICE float KeyNorm(const DeviceList& list, uint64_t row) {
+// By the lanes of a row: |k|, NaN for a bad row.
+SIMT_DEVICE float KeyNorm(const DeviceList& list, const LaneRow& at) {
   float squares = 0.0f;
-  const bool good = VisitRow(RowOf(*list.k, list.head, row), list.k_wide,
-                             [&](uint32_t, float x) { squares += x * x; });
-  return good ? sqrtf(WarpSum(squares)) : NotANumber();
+  const bool good =
+      VisitRow(*list.k, list.k_wide, list.head, at, [&](uint32_t, float x) { squares += x * x; });
+  squares = LaneSum(squares, at.lanes);
+  return good ? sqrtf(squares) : NotANumber();
 }
 
 // Grid: x pieces.
 SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8) KeyNormsKernel(KeyArgs args) {
   const ListPiece piece = args.plan.pieces[simt::BlockX()];
   const DeviceList& list = args.plan.lists[piece.list];
-  const uint32_t rows = RowsOfPiece(list, piece), lane = simt::ThreadX() % 32;
-  for (uint32_t r = simt::ThreadX() / 32; r < rows; r += kListThreads / 32) {
-    const uint64_t row = uint64_t{piece.first_row} + r;
-    const float norm = KeyNorm(list, row);
-    if (lane == 0) simt::Store(args.scores + list.first + row, -norm);
-  }
+  const uint32_t lanes = LanesFor(list.k->row_elems);
+  ForRows(piece.first_row, RowsOfPiece(list, piece), lanes, [&](const LaneRow& at) {
+    const float norm = KeyNorm(list, at);
+    if (at.writes) simt::Store(args.scores + list.first + at.row, -norm);
+  });
 }
 
 // A row on its way into the sums.
@@ -48,17 +48,19 @@ SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8) SumUnitKeysKernel(KeyArgs args) {
   const DeviceList& list = args.plan.lists[piece.list];
   const DeviceView& view = *list.k;
   const uint32_t rows = RowsOfPiece(list, piece), thread = simt::ThreadX();
+  const uint32_t lanes = LanesFor(view.row_elems);
   for (uint32_t c = thread; c < view.row_elems; c += kListThreads) sums[c] = 0;
   uint32_t good = 0;
   for (uint32_t begin = 0; begin < rows; begin += kUnitTile) {
     const uint32_t count = rows - begin < kUnitTile ? rows - begin : kUnitTile;
-    for (uint32_t r = thread / 32; r < count; r += kListThreads / 32) {
-      const uint64_t row = uint64_t{piece.first_row} + begin + r;
-      const float norm = KeyNorm(list, row);
-      if (thread % 32 != 0) continue;
-      const RowSide side = RowOf(view, list.head, row);
-      tile[r] = {side.head, side.scale, norm == norm ? 1.0f / fmaxf(norm, 1e-12f) : 0.0f};
-    }
+    const uint64_t first = uint64_t{piece.first_row} + begin;
+    ForRows(first, count, lanes, [&](const LaneRow& at) {
+      const float norm = KeyNorm(list, at);
+      if (!at.writes) return;
+      const RowSide side = RowOf(view, list.head, at.row);
+      tile[at.row - first] = {side.head, side.scale,
+                              norm == norm ? 1.0f / fmaxf(norm, 1e-12f) : 0.0f};
+    });
     simt::SyncThreads();
     for (uint32_t r = 0; r < count; ++r) good += tile[r].factor > 0.0f ? 1 : 0;
     for (uint32_t c = thread; c < view.row_elems; c += kListThreads) {
@@ -108,23 +110,19 @@ SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8) MeanUnitKeysKernel(KeyArgs args) {
 SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8) KeyDistancesKernel(KeyArgs args) {
   const ListPiece piece = args.plan.pieces[simt::BlockX()];
   const DeviceList& list = args.plan.lists[piece.list];
-  const uint32_t rows = RowsOfPiece(list, piece), lane = simt::ThreadX() % 32;
+  const uint32_t lanes = LanesFor(list.k->row_elems);
   const float* const mean = args.means + uint64_t{piece.list} * args.pitch;
   const float mean_norm = simt::Load(args.norms + piece.list);
-  for (uint32_t r = simt::ThreadX() / 32; r < rows; r += kListThreads / 32) {
-    const uint64_t row = uint64_t{piece.first_row} + r;
+  ForRows(piece.first_row, RowsOfPiece(list, piece), lanes, [&](const LaneRow& at) {
     float squares = 0.0f, dot = 0.0f;
-    const bool good =
-        VisitRow(RowOf(*list.k, list.head, row), list.k_wide, [&](uint32_t e, float x) {
-          squares += x * x;
-          dot += x * simt::Load(mean + e);
-        });
-    const float norm = sqrtf(WarpSum(squares));
-    const float score = -WarpSum(dot) / fmaxf(norm * mean_norm, 1e-8f);
-    if (lane == 0) {
-      simt::Store(args.scores + list.first + row, good ? score : NotANumber());
-    }
-  }
+    const bool good = VisitRow(*list.k, list.k_wide, list.head, at, [&](uint32_t e, float x) {
+      squares += x * x;
+      dot += x * simt::Load(mean + e);
+    });
+    const float norm = sqrtf(LaneSum(squares, lanes));
+    const float score = -LaneSum(dot, lanes) / fmaxf(norm * mean_norm, 1e-8f);
+    if (at.writes) simt::Store(args.scores + list.first + at.row, good ? score : NotANumber());
+  });
 }
 
 }  // namespace kvtriage

@@ -16,14 +16,14 @@ namespace kvtriage {
 SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8) MarkBadRowsKernel(LagArgs args) {
   const ListPiece piece = args.plan.pieces[simt::BlockX()];
   const DeviceList& list = args.plan.lists[piece.list];
-  const uint32_t rows = RowsOfPiece(list, piece), lane = simt::ThreadX() % 32;
-  for (uint32_t r = simt::ThreadX() / 32; r < rows; r += kListThreads / 32) {
-    const uint64_t row = uint64_t{piece.first_row} + r;
+  const uint32_t k_elems = list.k->row_elems, v_elems = list.v->row_elems;
+  const uint32_t lanes = LanesFor(k_elems > v_elems ? k_elems : v_elems);
+  ForRows(piece.first_row, RowsOfPiece(list, piece), lanes, [&](const LaneRow& at) {
     const auto nothing = [](uint32_t, float) {};
-    const bool k = VisitRow(RowOf(*list.k, list.head, row), list.k_wide, nothing);
-    const bool v = VisitRow(RowOf(*list.v, list.head, row), list.v_wide, nothing);
-    if (lane == 0) simt::Store(args.bad + list.first + row, k && v ? 0.0f : NotANumber());
-  }
+    const bool k = VisitRow(*list.k, list.k_wide, list.head, at, nothing);
+    const bool v = VisitRow(*list.v, list.v_wide, list.head, at, nothing);
+    if (at.writes) simt::Store(args.bad + list.first + at.row, k && v ? 0.0f : NotANumber());
+  });
 }
 
 // The least and the largest of every channel.
@@ -36,40 +36,63 @@ struct Extremes {
   }
 };
 
+// A row that takes part in the extremes.
+struct LagRow {
+  const std::byte* elems;  // null: a bad row, which does not
+  float scale;
+};
+
 // By all threads: extremes of every channel over the good rows of [begin, end); +Inf and -Inf
-// without any.
+// without any. Needs a barrier behind.
 SIMT_DEVICE void FindExtremes(const DeviceView& view, uint32_t head, const float* bad,
-                              uint64_t begin, uint64_t end, const Extremes& extremes) {
-  for (uint32_t c = simt::ThreadX(); c < view.row_elems; c += kListThreads) {
-    float lowest = INFINITY, highest = -INFINITY;
-    for (uint64_t row = begin; row < end; ++row) {
-      if (simt::Load(bad + row) != 0.0f) continue;
-      const float x = Widened(RowOf(view, head, row), c);
-      lowest = fminf(lowest, x);
-      highest = fmaxf(highest, x);
+                              uint64_t begin, uint64_t end, const simt::Shared<LagRow>& tile,
+                              const Extremes& extremes) {
+  const uint32_t thread = simt::ThreadX();
+  for (uint32_t c = thread; c < view.row_elems; c += kListThreads) {
+    extremes.low[extremes.Place(c)] = INFINITY;
+    extremes.high[extremes.Place(c)] = -INFINITY;
+  }
+  for (uint64_t first = begin; first < end; first += kLagTile) {
+    const uint32_t count = end - first < kLagTile ? static_cast<uint32_t>(end - first) : kLagTile;
+    if (thread < count) {
+      const RowSide side = RowOf(view, head, first + thread);
+      tile[thread] = {simt::Load(bad + first + thread) == 0.0f ? side.head : nullptr, side.scale};
     }
-    extremes.low[extremes.Place(c)] = lowest;
-    extremes.high[extremes.Place(c)] = highest;
+    simt::SyncThreads();
+    for (uint32_t c = thread; c < view.row_elems; c += kListThreads) {
+      float low = extremes.low[extremes.Place(c)], high = extremes.high[extremes.Place(c)];
+      for (uint32_t r = 0; r < count; ++r) {
+        const LagRow row = tile[r];
+        if (row.elems == nullptr) continue;
+        const float x = Widened({&view, row.elems, row.scale}, c);
+        low = fminf(low, x);
+        high = fmaxf(high, x);
+      }
+      extremes.low[extremes.Place(c)] = low;
+      extremes.high[extremes.Place(c)] = high;
+    }
+    simt::SyncThreads();
   }
 }
 
-// By a whole warp: the sample deviation of y = (x - low) / (high - low) over the channels of a row,
-// y = 0 where high is not above low. The row is read twice rather than kept.
-SIMT_DEVICE float Deviation(const RowSide& side, uint32_t wide, const Extremes& extremes) {
+// By the lanes of a row: the sample deviation of y = (x - low) / (high - low) over the channels of
+// a row, y = 0 where high is not above low. The row is read twice rather than kept.
+SIMT_DEVICE float Deviation(const DeviceView& view, uint32_t wide, uint32_t head, const LaneRow& at,
+                            const Extremes& extremes) {
   const auto spread = [&](uint32_t c, float x) {
     const float low = extremes.low[extremes.Place(c)];
     const float width = extremes.high[extremes.Place(c)] - low;
     return width > 0.0f ? (x - low) / width : 0.0f;
   };
-  const uint32_t elems = side.view->row_elems;
+  const uint32_t elems = view.row_elems;
   float sum = 0.0f, squares = 0.0f;
-  VisitRow(side, wide, [&](uint32_t c, float x) { sum += spread(c, x); });
-  const float mean = WarpSum(sum) / static_cast<float>(elems);
-  VisitRow(side, wide, [&](uint32_t c, float x) {
+  VisitRow(view, wide, head, at, [&](uint32_t c, float x) { sum += spread(c, x); });
+  const float mean = LaneSum(sum, at.lanes) / static_cast<float>(elems);
+  VisitRow(view, wide, head, at, [&](uint32_t c, float x) {
     const float off = spread(c, x) - mean;
     squares += off * off;
   });
-  return sqrtf(WarpSum(squares) / static_cast<float>(elems > 1 ? elems - 1 : 1));
+  return sqrtf(LaneSum(squares, at.lanes) / static_cast<float>(elems > 1 ? elems - 1 : 1));
 }
 
 // Grid: x partitions, y 0 for keys and 1 for values.
@@ -83,15 +106,14 @@ SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8) LagDeviationsKernel(LagArgs args) 
   const bool keys = simt::BlockY() == 0;
   const DeviceView& view = keys ? *list.k : *list.v;
   const uint64_t next = uint64_t{part.begin} + part.lag;
-  FindExtremes(view, list.head, args.bad + list.first, next, next + part.lag, extremes);
-  simt::SyncThreads();
+  const simt::Shared<LagRow> tile(simt::SharedMemory(size_t{2} * 8 * pitch * sizeof(float)));
+  FindExtremes(view, list.head, args.bad + list.first, next, next + part.lag, tile, extremes);
   float* const out = (keys ? args.of_keys : args.of_values) + list.first;
-  for (uint32_t r = simt::ThreadX() / 32; r < part.lag; r += kListThreads / 32) {
-    const uint64_t row = uint64_t{part.begin} + r;
-    const float deviation =
-        Deviation(RowOf(view, list.head, row), keys ? list.k_wide : list.v_wide, extremes);
-    if (simt::ThreadX() % 32 == 0) simt::Store(out + row, deviation);
-  }
+  const uint32_t lanes = LanesFor(view.row_elems), wide = keys ? list.k_wide : list.v_wide;
+  ForRows(part.begin, part.lag, lanes, [&](const LaneRow& at) {
+    const float deviation = Deviation(view, wide, list.head, at, extremes);
+    if (at.writes) simt::Store(out + at.row, deviation);
+  });
 }
 
 }  // namespace kvtriage

@@ -29,9 +29,11 @@ KVTRIAGE_HOST_DEVICE inline constexpr uint32_t ExtremePitch(uint32_t elems) {
   return ((elems + 7) / 8 + 27) / 32 * 32 + 4;
 }
 
-// Shared memory of a block that measures: extremes of every channel.
+inline constexpr uint32_t kLagTile = 32;  // rows whose places are in shared memory
+
+// Shared memory of a block that measures: extremes of every channel, places of rows.
 inline constexpr size_t LagSharedBytes(uint32_t elems) {
-  return size_t{2} * 8 * ExtremePitch(elems) * sizeof(float);
+  return size_t{2} * 8 * ExtremePitch(elems) * sizeof(float) + kLagTile * 16;
 }
 
 // Two launches: bad rows, then deviations (none without partitions).

@@ -5,6 +5,18 @@
 #include "kernels/core/checked_math.h"
 
 namespace kvtriage {
+namespace {
+
+// Whether rows are whole pieces of 8 elements, each of which is aligned to its size, 16 at most.
+bool WidePieces(const KvView& view) {
+  const ViewLayout& layout = view.layout;
+  const uint64_t numbers[] = {reinterpret_cast<uintptr_t>(view.base), layout.block_stride,
+                              layout.head_stride, layout.slot_stride};
+  return layout.contiguous_rows() && layout.row_elems % 8 == 0 &&
+         AccessWidth(numbers) >= std::min<uint64_t>(16, 8 * ElementBytes(layout.dtype));
+}
+
+}  // namespace
 
 absl::StatusOr<const ListPiece*> CutIntoPieces(std::span<const uint32_t> rows, uint32_t piece_rows,
                                                Workspace& workspace) {
@@ -44,8 +56,8 @@ absl::StatusOr<ScoreLists> ScoreLists::Make(ScoreRequests requests, bool values,
     made.first_.push_back(made.rows_);
     DeviceList list{.k = on_device++,
                     .v = values ? on_device++ : nullptr,
-                    .k_wide = WideRows(layer.k) ? 1u : 0u,
-                    .v_wide = values && WideRows(layer.v) ? 1u : 0u,
+                    .k_wide = WidePieces(layer.k) ? 1u : 0u,
+                    .v_wide = values && WidePieces(layer.v) ? 1u : 0u,
                     .rows = layer.sequence.rows};
     for (list.head = 0; list.head < layer.k.layout.heads; ++list.head) {
       list.first = made.rows_;

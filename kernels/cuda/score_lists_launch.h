@@ -16,7 +16,7 @@ inline constexpr uint32_t kPieceRows = 256;
 struct DeviceList {
   const DeviceView* k;
   const DeviceView* v;      // null when nothing reads V
-  uint32_t k_wide, v_wide;  // WideRows
+  uint32_t k_wide, v_wide;  // 1: all pieces of 8 elements are aligned, whole ones
   uint32_t head;            // KV head
   uint32_t rows;            // N
   uint64_t first;           // place of row 0 in arrays with one number per row of all lists

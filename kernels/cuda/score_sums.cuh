@@ -1,4 +1,4 @@
-// Scores from ready-made column sums, a thread a row; and weighing them by values, a warp a row.
+// Scores from ready-made column sums, a thread a row; and weighing them by values.
 #ifndef KVTRIAGE_KERNELS_CUDA_SCORE_SUMS_CUH_
 #define KVTRIAGE_KERNELS_CUDA_SCORE_SUMS_CUH_
 
@@ -39,18 +39,17 @@ SIMT_KERNEL void SIMT_BOUNDS(kListThreads, 8)
     WeighByMagnitudeKernel(ListPlan plan, float* scores, float* mass) {
   const ListPiece piece = plan.pieces[simt::BlockX()];
   const DeviceList& list = plan.lists[piece.list];
-  const uint32_t rows = RowsOfPiece(list, piece), lane = simt::ThreadX() % 32;
-  for (uint32_t r = simt::ThreadX() / 32; r < rows; r += kListThreads / 32) {
-    const uint64_t row = uint64_t{piece.first_row} + r;
+  const uint32_t lanes = LanesFor(list.v->row_elems);
+  ForRows(piece.first_row, RowsOfPiece(list, piece), lanes, [&](const LaneRow& at) {
     float sum = 0.0f;
-    const bool good = VisitRow(RowOf(*list.v, list.head, row), list.v_wide,
-                               [&](uint32_t, float x) { sum += fabsf(x); });
-    sum = WarpSum(sum);
-    if (lane != 0) continue;
-    const uint64_t at = list.first + row;
-    simt::Store(scores + at, good ? simt::Load(scores + at) * sum : NotANumber());
-    if (!good) simt::Store(mass + at, 0.0f);
-  }
+    const bool good =
+        VisitRow(*list.v, list.v_wide, list.head, at, [&](uint32_t, float x) { sum += fabsf(x); });
+    sum = LaneSum(sum, lanes);
+    if (!at.writes) return;
+    const uint64_t place = list.first + at.row;
+    simt::Store(scores + place, good ? simt::Load(scores + place) * sum : NotANumber());
+    if (!good) simt::Store(mass + place, 0.0f);
+  });
 }
 
 }  // namespace kvtriage

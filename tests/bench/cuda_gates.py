@@ -36,9 +36,10 @@ BARS = [
     (r"ProjectTensorKernel<", 128),  # four blocks of 128 threads
     (r"ProjectValuesKernel|ExpectedLogitsKernel", 80),  # three blocks of 256 threads
     (r"CovarianceKernel", 104),  # 16 sums, what rounding loses of each, 16 products
-    (r"SumQueriesKernel|MeanQueriesKernel|CopyMomentsKernel|ValueNormsKernel", 48),
-    (r"KeyNormsKernel|MarkBadRowsKernel|WeighByMagnitudeKernel|ReduceSumsKernel|PoolKernel", 48),
-    (r"SumUnitKeysKernel|MeanUnitKeysKernel|KeyDistancesKernel|LagDeviationsKernel", 64),
+    # Lists of rows, eight blocks of 128 threads.
+    (r"KeyNormsKernel|SumUnitKeysKernel|MeanUnitKeysKernel|KeyDistancesKernel", 64),
+    (r"MarkBadRowsKernel|LagDeviationsKernel|ReduceSumsKernel|WeighByMagnitudeKernel", 64),
+    (r"SumQueriesKernel|MeanQueriesKernel|CopyMomentsKernel|ValueNormsKernel|PoolKernel", 64),
 ]
 
 # Instructions by source: what the PTX must have, and what it must not have (besides local memory,
