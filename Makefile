@@ -1,7 +1,7 @@
 # Two commands for everybody: `make demo` and `make test`. Both install what is missing (Debian
 # packages, deploy/debian/packages.txt) and build first.
 .DEFAULT_GOAL := build
-.PHONY: build packages demo test test-dev test-asan test-tsan bench lint format clean
+.PHONY: build packages demo test test-dev test-asan test-tsan bench gpu-package lint format clean
 
 build: packages
 	cmake --preset dev
@@ -39,6 +39,13 @@ bench: packages
 	cmake --preset release
 	cmake --build --preset release
 	tests/bench/run.sh build/release
+
+# One archive to check the CUDA backend on a machine with a GPU (tests/gpu/README.md). ARCH: the device's
+# architecture. SERVICE: a folder with a kvtriaged and a kvtriage that go along.
+ARCH ?= 90
+gpu-package: packages
+	cmake --preset gpu -DKVTRIAGE_CUDA_ARCHITECTURES=$(ARCH)
+	KVTRIAGE_SERVICE=$(SERVICE) cmake --build build/gpu --target gpu_package
 
 lint: build
 	deploy/debian/lint.sh build/dev

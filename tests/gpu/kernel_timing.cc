@@ -86,8 +86,10 @@ int Run(bool tiny) {
   const std::unique_ptr<Workspace> workspace = MakeWorkspace(tiny ? 16 << 20 : 1 << 30);
   const int repeats = tiny ? 1 : 20;
   const auto run = [&](const std::vector<TimedCall>& calls, uint32_t tokens, double copy) {
-    for (const TimedCall& timed : calls)
+    for (TimedCall timed : calls) {
+      if (tiny) timed.must = 0;  // nothing to judge
       Print(timed, tokens, Time(timed, repeats, *workspace), copy);
+    }
   };
   Ceilings ceilings{};
   for (const uint32_t tokens :

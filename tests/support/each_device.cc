@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "tests/support/mirrored_backend.h"
 #include "tests/support/temp_dir.h"
 
 namespace kvtriage {
@@ -23,7 +24,7 @@ std::unique_ptr<Backend> MakeDeviceBackend(Device device, int threads, uint64_t 
   SetFolder();
   absl::StatusOr<std::unique_ptr<Backend>> made = MakeCudaBackend(0, arena_bytes);
   EXPECT_TRUE(made.ok()) << made.status();
-  return std::move(*made);
+  return MirrorHostMemory(std::move(*made));
 }
 
 EachDevice::~EachDevice() { emulation::SetOptions({}); }

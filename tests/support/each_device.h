@@ -22,7 +22,8 @@ enum class Device { kCpu, kCuda };
 
 // A backend for `device`: the CPU's with so many threads, or an emulated device's with so much
 // memory for plans and results, for the calling thread. The memory that requests name is the host's
-// on both: an emulated kernel reads it as it would a device's.
+// on both: an emulated kernel reads it as it would a device's; for a real device it is copied there
+// and back (device_mirror.h).
 std::unique_ptr<Backend> MakeDeviceBackend(Device device, int threads = 2,
                                            uint64_t arena_bytes = 16 << 20);
 
