@@ -20,3 +20,4 @@ foreach(target ${imported})
 endforeach()
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+add_link_options(-Wl,--disable-new-dtags)  # it holds for what those libraries need, too
