@@ -57,6 +57,7 @@ absl::StatusOr<QueryItem> MakeQueryItem(const LayerRows& layer, const AttentionI
   item.window_rows = pick.window_rows;
   item.averaged = pick.averaged ? 1 : 0;
   item.lse_base2 = input.lse_base == LseBase::k2 ? 1 : 0;
+  item.widened = pick.widened && !ready ? 1 : 0;
   item.reads_keys = ready ? 0 : 1;
   item.reads_values = pick.reads_values ? 1 : 0;
   item.o_elems = item.o.base != nullptr ? input.o.elems : layer.v.layout.row_elems;
@@ -69,7 +70,7 @@ uint32_t AllUnits(const QueryItem& item) {
 
 uint64_t QueryBytes(const QueryItem& item, uint32_t units, bool outputs) {
   const uint64_t rows = uint64_t{units} * item.rows_per_unit() * item.k.heads;
-  const uint64_t floats = (item.q.base != nullptr ? rows * item.k.row_elems : 0) +
+  const uint64_t floats = (item.widened != 0 ? rows * item.k.row_elems : 0) +
                           (outputs ? uint64_t{units} * item.k.heads * item.o_elems : 0);
   return rows * sizeof(QueryRow) + floats * sizeof(float) + 3 * Workspace::kAlignment;
 }
@@ -80,7 +81,7 @@ absl::Status TakeQueryRoom(uint32_t begin, uint32_t count, bool outputs, Workspa
   item.unit_count = count;
   const uint64_t rows = uint64_t{item.row_count()} * item.k.heads;
   KVTRIAGE_ASSIGN_OR_RETURN(item.rows, workspace.Take<QueryRow>(rows));
-  if (item.q.base != nullptr) {
+  if (item.widened != 0) {
     KVTRIAGE_ASSIGN_OR_RETURN(item.q_rows, workspace.Take<float>(rows * item.k.row_elems));
   }
   if (outputs) {

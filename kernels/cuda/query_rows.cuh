@@ -47,14 +47,15 @@ SIMT_DEVICE int32_t LimitOfRow(const QueryItem& item, uint32_t window_row) {
   return static_cast<int32_t>(limit < 0 ? 0 : limit > tokens ? tokens : limit);
 }
 
-// By a whole warp: copies one row as float32; false when an element is not finite.
+// By a whole warp: copies one row as float32 (to nowhere: just looks at it); false when an element
+// is not finite.
 SIMT_DEVICE bool CopyRow(const DeviceTensor& tensor, uint32_t row, uint32_t head, uint32_t elems,
                          float* out) {
   bool good = true;
   for (uint32_t e = simt::ThreadX() % 32; e < elems; e += 32) {
     const float x = TensorAt(tensor, row, head, e);
     good = good && IsFinite(x);
-    simt::Store(out + e, x);
+    if (out != nullptr) simt::Store(out + e, x);
   }
   return simt::Ballot(simt::kAllLanes, !good) == 0;
 }
@@ -81,7 +82,8 @@ SIMT_DEVICE void TurnQuery(const DeviceQueryRotation& rotation, uint32_t tensor_
   }
 }
 
-// By a whole warp: means of O over the rows of a unit (of one row: itself) and their square.
+// By a whole warp: means of O over the rows of a unit (of one row: itself), copied unless `out` is
+// null, and their square.
 SIMT_DEVICE float GatherOutput(const QueryItem& item, uint32_t tensor_row, uint32_t head0,
                                float* out) {
   const uint32_t heads = item.rows_per_unit();
@@ -90,7 +92,7 @@ SIMT_DEVICE float GatherOutput(const QueryItem& item, uint32_t tensor_row, uint3
     double sum = 0;
     for (uint32_t h = 0; h < heads; ++h) sum += TensorAt(item.o, tensor_row, head0 + h, e);
     const auto mean = static_cast<float>(sum / heads);
-    simt::Store(out + e, mean);
+    if (out != nullptr) simt::Store(out + e, mean);
     square += static_cast<double>(mean) * mean;
   }
   SIMT_UNROLL
@@ -122,7 +124,7 @@ SIMT_DEVICE bool GatherRow(const QueryItem& item, uint32_t head, float* q, Query
   }
   if (item.q.base != nullptr) {
     votes = CopyRow(item.q, row->tensor_row, head, item.k.row_elems, q) && votes;
-    TurnQuery(item.rotation, row->tensor_row, q);
+    if (q != nullptr) TurnQuery(item.rotation, row->tensor_row, q);
   }
   return votes;
 }
@@ -173,9 +175,10 @@ SIMT_KERNEL void SIMT_BOUNDS(kGatherThreads, 4)
     if (lane == 0) item.rows[row0 + r] = row;
   }
   float square = 0;
-  if (item.o.base != nullptr && item.o_rows != nullptr) {
+  if (item.o.base != nullptr) {
     const uint64_t at = uint64_t{kv_head} * item.unit_count + unit;
-    square = GatherOutput(item, tensor_row, head0, item.o_rows + at * item.o_elems);
+    square = GatherOutput(item, tensor_row, head0,
+                          item.o_rows == nullptr ? nullptr : item.o_rows + at * item.o_elems);
   }
   if (lane != 0) return;
   for (uint32_t r = 0; r < per_unit; ++r) {

@@ -17,6 +17,7 @@ struct QueryPick {
   uint32_t window_rows = 0;  // the newest so many
   bool averaged = false;
   bool reads_values = false;  // a bad V hides its token
+  bool widened = true;        // q_rows are wanted
 };
 
 // Everything of a QueryItem but its units and results. Rows are numbered as in query_rows_launch.h;

@@ -56,11 +56,12 @@ struct QueryItem {
   uint32_t window_rows;   // W'
   uint32_t averaged;
   uint32_t lse_base2;
+  uint32_t widened;                   // q_rows are wanted
   uint32_t reads_keys, reads_values;  // whose non-finite elements hide a token
   uint32_t unit_begin, unit_count;
   // Results, [KV heads][rows or units] each; rows = unit_count, times group when averaged.
   QueryRow* rows;
-  float* q_rows;      // [..][rows][dk], turned; null without q
+  float* q_rows;      // [..][rows][dk], turned; null unless wanted
   float* o_rows;      // [..][units][dv], means when averaged; null when nobody asks
   uint32_t* usable;   // [KV heads] rows that vote; counts go on from batch to batch
   uint32_t* skipped;  // [KV heads] rows left out

@@ -49,7 +49,8 @@ struct ScoreItem {
 // Sizes of the largest item of a launch.
 struct ScoreSizes {
   uint32_t items = 0, heads = 0, units = 0, rows = 0, parts = 0;
-  uint32_t tiles = 0;      // of tokens
+  uint32_t tokens = 0;
+  uint32_t tiles = 0;      // of tokens, for ScoreTokensKernel
   uint32_t row_elems = 0;  // of K and V
   uint32_t value_elems = 0;
   size_t key_bytes = 0, value_bytes = 0;  // of their tiles
@@ -60,6 +61,12 @@ cudaError_t LaunchJoinRows(const ScoreItem* items, const ScoreSizes& sizes, cuda
 cudaError_t LaunchOutputParts(const ScoreItem* items, const ScoreSizes& sizes, cudaStream_t stream);
 cudaError_t LaunchJoinOutputs(const ScoreItem* items, const ScoreSizes& sizes, cudaStream_t stream);
 cudaError_t LaunchScoreTokens(ScoreTerm term, const ScoreItem* items, const ScoreSizes& sizes,
+                              cudaStream_t stream);
+
+// The same on tensor cores, for items that MmaTypeOf (score_mma.h) takes.
+cudaError_t LaunchScoreMmaBf16(ScoreTerm term, const ScoreItem* items, const ScoreSizes& sizes,
+                               cudaStream_t stream);
+cudaError_t LaunchScoreMmaF16(ScoreTerm term, const ScoreItem* items, const ScoreSizes& sizes,
                               cudaStream_t stream);
 
 }  // namespace kvtriage

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device_inputs.h"
 #include "kernels/cuda/query_rows.h"
 #include "kernels/cuda/score_launch.h"
+#include "kernels/cuda/score_mma.h"
 #include "kernels/cuda/token_tile.h"
 
 namespace kvtriage {
@@ -18,6 +19,7 @@ namespace {
 
 // Fixed sizes, so that no sum depends on the device. Rows of a batch share one read of K and V.
 constexpr uint32_t kBatchRows = 512;
+constexpr uint32_t kMmaBatchRows = 4096;
 constexpr uint32_t kMostParts = 16, kLeastPartTokens = 1024;
 
 ScoreTerm TermOf(Scorer scorer) {
@@ -53,6 +55,7 @@ struct Entry {
   ScoreResult* result;
   ScoreTerm term;
   bool two_pass = false, outputs = false;
+  MmaType mma = MmaType::kNone;
   uint32_t units = 0, batch = 0;  // of a KV head, and how many of them at once
   ScoreItem item{};
 
@@ -60,11 +63,13 @@ struct Entry {
   uint64_t heads() const { return request->layer.k.layout.heads; }
 };
 
-QueryPick PickOf(const ScoreRequest& request) {
+QueryPick PickOf(const ScoreRequest& request, MmaType mma) {
   QueryPick pick;
   pick.window_rows = WindowRows(request);
   pick.averaged = request.spec.reduce == Reduce::kPre;
   pick.reads_values = ReadsValues(request.spec.scorer);
+  // A first pass has no other form of them.
+  pick.widened = mma == MmaType::kNone || request.input.source == AttentionSource::kQuery;
   return pick;
 }
 
@@ -73,11 +78,12 @@ Entry MakeEntry(const ScoreRequest& request, ScoreResult& result) {
   Entry entry{.request = &request, .result = &result, .term = TermOf(request.spec.scorer)};
   entry.two_pass = request.input.source == AttentionSource::kQuery;
   entry.outputs = NeedsOutputs(request.spec.scorer);
-  const QueryPick pick = PickOf(request);
+  entry.mma = MmaTypeOf(request);
+  const QueryPick pick = PickOf(request, entry.mma);
   const uint32_t group = request.layer.q_heads / request.layer.k.layout.heads;
   entry.units = pick.averaged ? pick.window_rows : pick.window_rows * group;
-  entry.batch =
-      std::min(entry.units, pick.averaged ? std::max(1u, kBatchRows / group) : kBatchRows);
+  const uint32_t rows = pick.widened ? kBatchRows : kMmaBatchRows;
+  entry.batch = std::min(entry.units, pick.averaged ? std::max(1u, rows / group) : rows);
   const uint64_t tokens = entry.tokens();
   const uint64_t part = std::max<uint64_t>(kLeastPartTokens, CeilDiv(tokens, kMostParts));
   entry.item.part_tokens = static_cast<uint32_t>(CeilDiv(part, kMostTileTokens) * kMostTileTokens);
@@ -113,9 +119,11 @@ class QueryScorer {
   absl::Status Prepare(Entry& entry) {
     const ScoreRequest& request = *entry.request;
     ScoreItem& item = entry.item;
-    KVTRIAGE_ASSIGN_OR_RETURN(item.rows, MakeQueryItem(request.layer, request.input,
-                                                       PickOf(request), workspace_, inputs_));
-    KVTRIAGE_RETURN_IF_ERROR(TakeQueryRoom(0, entry.batch, entry.outputs, workspace_, item.rows));
+    KVTRIAGE_ASSIGN_OR_RETURN(
+        item.rows, MakeQueryItem(request.layer, request.input, PickOf(request, entry.mma),
+                                 workspace_, inputs_));
+    KVTRIAGE_RETURN_IF_ERROR(TakeQueryRoom(
+        0, entry.batch, entry.outputs && entry.mma == MmaType::kNone, workspace_, item.rows));
     KVTRIAGE_ASSIGN_OR_RETURN(item.rows.usable, workspace_.TakeZeroed<uint32_t>(entry.heads()));
     KVTRIAGE_ASSIGN_OR_RETURN(item.rows.skipped, workspace_.TakeZeroed<uint32_t>(entry.heads()));
     item.rule = RuleOf(request.input);
@@ -170,6 +178,9 @@ class QueryScorer {
     sizes.rows = std::max(sizes.rows, rows.row_count());
     sizes.parts = std::max(sizes.parts, item.parts);
     sizes.tiles = std::max(sizes.tiles, static_cast<uint32_t>(CeilDiv(rows.tokens, tokens)));
+    sizes.tokens = std::max(sizes.tokens, rows.tokens);
+    sizes.row_elems = std::max(sizes.row_elems, rows.k.row_elems);
+    if (rows.reads_values != 0) sizes.row_elems = std::max(sizes.row_elems, rows.v.row_elems);
     sizes.value_elems = std::max(sizes.value_elems, rows.v.row_elems);
     sizes.key_bytes = std::max(sizes.key_bytes, TileBytes(tokens, rows.k.row_elems));
     if (rows.reads_values != 0) {
@@ -192,7 +203,16 @@ class QueryScorer {
       KVTRIAGE_RETURN_IF_CUDA_ERROR(LaunchOutputParts(items_, sizes, stream), "score.outputs");
       KVTRIAGE_RETURN_IF_CUDA_ERROR(LaunchJoinOutputs(items_, sizes, stream), "score.join_outputs");
     }
-    return CudaStatus(LaunchScoreTokens(entries_[0].term, items_, sizes, stream), "score.tokens");
+    const ScoreTerm term = entries_[0].term;
+    switch (entries_[0].mma) {
+      case MmaType::kBf16:
+        return CudaStatus(LaunchScoreMmaBf16(term, items_, sizes, stream), "score.mma");
+      case MmaType::kF16:
+        return CudaStatus(LaunchScoreMmaF16(term, items_, sizes, stream), "score.mma");
+      case MmaType::kNone:
+        break;
+    }
+    return CudaStatus(LaunchScoreTokens(term, items_, sizes, stream), "score.tokens");
   }
 
   absl::Status Collect(const Entry& entry) {
@@ -224,7 +244,7 @@ class QueryScorer {
 };
 
 bool ShareLaunches(const Entry& a, const Entry& b) {
-  return a.term == b.term && a.two_pass == b.two_pass && a.outputs == b.outputs;
+  return a.term == b.term && a.two_pass == b.two_pass && a.outputs == b.outputs && a.mma == b.mma;
 }
 
 }  // namespace

@@ -142,12 +142,15 @@ SIMT_DEVICE void AddVote(const TokenWork& work, uint32_t unit, TokenSums* sums) 
 
 // |v|^2 or |v|_1 of the thread's token.
 SIMT_DEVICE float ValueNorm(const TokenWork& work, bool magnitude) {
-  float sums[4] = {};
-  for (uint32_t e = 0; e < work.value.elems; ++e) {
+  float even = 0, odd = 0;  // two chains, so that one need not wait for the other
+  const uint32_t elems = work.value.elems;
+  for (uint32_t e = 0; e < elems; e += 2) {
     const float v = work.shared->values[work.value.base + e];
-    sums[e % 4] = magnitude ? sums[e % 4] + (v < 0 ? -v : v) : simt::Fma(v, v, sums[e % 4]);
+    const float w = e + 1 < elems ? work.shared->values[work.value.base + e + 1] : 0.0f;
+    even = magnitude ? even + (v < 0 ? -v : v) : simt::Fma(v, v, even);
+    odd = magnitude ? odd + (w < 0 ? -w : w) : simt::Fma(w, w, odd);
   }
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  return even + odd;
 }
 
 // Sum over the row groups of a block, in order; valid in the first group's threads. By all threads.

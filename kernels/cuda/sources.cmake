@@ -20,6 +20,7 @@ set(kvtriage_cuda_hosts
   score_keys.cc
   score_lagkv.cc
   score_lists.cc
+  score_mma.cc
   score_queries.cc
   score_sums.cc
   select.cc
@@ -37,6 +38,8 @@ set(kvtriage_cuda_kernels
   score_expected.cu
   score_keys.cu
   score_lagkv.cu
+  score_mma_bf16.cu
+  score_mma_f16.cu
   score_statistics.cu
   score_sums.cu
   score_tokens.cu

@@ -1,0 +1,21 @@
+// Which requests the tensor-core scorer (score_mma.cuh) takes: those as engines have them.
+#ifndef KVTRIAGE_KERNELS_CUDA_SCORE_MMA_H_
+#define KVTRIAGE_KERNELS_CUDA_SCORE_MMA_H_
+
+#include <cstdint>
+
+#include "kvtriage/kernels/score.h"
+
+namespace kvtriage {
+
+enum class MmaType : uint8_t { kNone, kBf16, kF16 };
+
+// Not kNone: K and (where they are read) V are contiguous rows of that type, of at most 256
+// elements and aligned to 16 bytes; so are Q and, where the scorer needs it, the given O; logits
+// are plain products, and heads are summed or averaged. Everything else is scored by
+// score_tokens.cuh.
+MmaType MmaTypeOf(const ScoreRequest& request);
+
+}  // namespace kvtriage
+
+#endif  // KVTRIAGE_KERNELS_CUDA_SCORE_MMA_H_
