@@ -19,7 +19,8 @@ SIMT_DEVICE float OneMinusExp(float y) {
   if (y < -0.7f) return 1.0f - simt::Exp2Approx(y * 1.44269504089f);
   float series = 1.0f;
   SIMT_UNROLL
-  for (int n = 10; n >= 2; --n) series = simt::Fma(y / static_cast<float>(n), series, 1.0f);
+  for (int n = 10; n >= 2; --n)
+    series = simt::Fma(y * (1.0f / static_cast<float>(n)), series, 1.0f);
   return -y * series;
 }
 

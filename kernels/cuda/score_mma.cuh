@@ -266,8 +266,9 @@ SIMT_DEVICE void AddListedPairs(const MmaWork& work, const simt::Shared<MmaPair>
       beta = z;
     }
     if constexpr (kTerm == ScoreTerm::kDrop) {
-      factor *= row.drop_weight / OneMinusWeight(work.item->rule, row, work.first + pair.token,
-                                                 pair.product, pair.weight);
+      const float rest =
+          pair.weight > 0.5f ? PlainRest(work.item->rule, row, pair.product) : 1.0f - pair.weight;
+      factor *= simt::DivideApprox(row.drop_weight, AtLeastMillionth(rest));
     }
     const float term = factor * (factor * SquareByWarp(work, pair, c, beta));
     if (simt::ThreadX() % 32 == 0) direct[tokens + pair.token] += term;
@@ -300,8 +301,10 @@ SIMT_DEVICE MmaTerm TermOf(const LogitRule& rule, const MmaColumn& column, bool 
     } else {
       squares = norm + column.output_square;
       distance = simt::Fma(-2.0f, dot, squares);
-      factor *=
-          kTerm == ScoreTerm::kKey ? z : column.drop_weight / (1.0f - a < 1e-6f ? 1e-6f : 1.0f - a);
+      // Above a half 1 - A is not this, but then the pair is listed.
+      factor *= kTerm == ScoreTerm::kKey
+                    ? z
+                    : simt::DivideApprox(column.drop_weight, AtLeastMillionth(1.0f - a));
     }
     if (!visible) return {0, 0, false};
     const bool listed = a > 0.5f || distance < squares * kCancelled;
@@ -480,7 +483,9 @@ SIMT_KERNEL void SIMT_BOUNDS(kMmaThreads, 2) ScoreMmaKernel(const ScoreItem* ite
         sum += simt::Load(item.scores + at);
         mass += simt::Load(item.mass + at);
       }
-      if (item.last_batch != 0 && item.mean != 0) sum /= static_cast<float>(query.group);
+      if (item.last_batch != 0 && item.mean != 0) {
+        sum = simt::DivideApprox(sum, static_cast<float>(query.group));
+      }
       if ((tokens.bad >> (2 * m + half) & 1) != 0) sum = simt::BitsFloat(0x7FC00000u);
       simt::Store(item.scores + at, sum);
       simt::Store(item.mass + at, mass);

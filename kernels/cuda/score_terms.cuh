@@ -49,26 +49,33 @@ SIMT_DEVICE float SquareOfDifference(const TokenValue& value, const RowOutput& o
   return DirectSquare(value, output.elems, c, beta);
 }
 
-// 1 - A of a pair whose logit came from a product, at least 1e-6. A weight above a half takes it
-// from the logit: the difference would keep only the rounding of A.
+// 1 - A, for a weight above a half and a plain logit: from the logit, since the difference would
+// keep only the rounding of A.
+SIMT_DEVICE float PlainRest(const LogitRule& rule, const QueryRow& row, float product) {
+  const float high = simt::Fma(product, rule.scale2, -row.lse2);
+  const float low = simt::Fma(product, rule.scale2_low, -row.lse2_low);
+  return OneMinusExp((high + low) * kLn2);
+}
+
+// The same for a logit that is bent.
+SIMT_DEVICE float BentRest(const LogitRule& rule, const QueryRow& row, uint32_t token,
+                           float product) {
+  double logit = static_cast<double>(product) * rule.scale;
+  if (rule.softcap > 0) logit = rule.softcap * tanh(logit / rule.softcap);
+  const auto distance = static_cast<double>(static_cast<int64_t>(token) - (row.limit - 1));
+  const double logit2 = logit * kLog2E + row.slope2 * distance;
+  const double lse2 = static_cast<double>(row.lse2) + row.lse2_low;
+  return static_cast<float>(-expm1((logit2 - lse2) * 0.69314718055994530942));
+}
+
+SIMT_DEVICE float AtLeastMillionth(float rest) { return rest < 1e-6f ? 1e-6f : rest; }
+
+// 1 - A of a pair whose logit came from a product, at least 1e-6.
 SIMT_DEVICE float OneMinusWeight(const LogitRule& rule, const QueryRow& row, uint32_t token,
                                  float product, float weight) {
-  float rest = 1.0f - weight;
-  if (weight > 0.5f) {
-    if (rule.plain) {
-      const float high = simt::Fma(product, rule.scale2, -row.lse2);
-      const float low = simt::Fma(product, rule.scale2_low, -row.lse2_low);
-      rest = OneMinusExp((high + low) * kLn2);
-    } else {
-      double logit = static_cast<double>(product) * rule.scale;
-      if (rule.softcap > 0) logit = rule.softcap * tanh(logit / rule.softcap);
-      const auto distance = static_cast<double>(static_cast<int64_t>(token) - (row.limit - 1));
-      const double logit2 = logit * kLog2E + row.slope2 * distance;
-      const double lse2 = static_cast<double>(row.lse2) + row.lse2_low;
-      rest = static_cast<float>(-expm1((logit2 - lse2) * 0.69314718055994530942));
-    }
-  }
-  return rest < 1e-6f ? 1e-6f : rest;
+  if (!(weight > 0.5f)) return 1.0f - weight;
+  return AtLeastMillionth(rule.plain ? PlainRest(rule, row, product)
+                                     : BentRest(rule, row, token, product));
 }
 
 // The term of a row's dominant token, from v - o', o' = the output without it, because

@@ -31,6 +31,7 @@
 //   AsyncCommit() AsyncWait<pending>()
 //   MulRounded(a, b)                         a product that is not fused with a sum
 //   Fma(a, b, c)                             a * b + c, rounded once
+//   DivideApprox(a, b)                       a / b within 2 ulp, for b up to 2^126
 //   Exp2Approx(x)                            2^x within 2 ulp, subnormal results flushed to 0
 //   FloatBits(f) BitsFloat(u) Popcount(u) TrailingZeros(u)  (u != 0)
 // clang-format on

@@ -222,6 +222,7 @@ SIMT_DEVICE void AsyncWait() {
 
 SIMT_DEVICE float MulRounded(float a, float b) { return __fmul_rn(a, b); }
 SIMT_DEVICE float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+SIMT_DEVICE float DivideApprox(float a, float b) { return __fdividef(a, b); }
 SIMT_DEVICE float Exp2Approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

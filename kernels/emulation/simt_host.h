@@ -179,6 +179,7 @@ void AsyncWait() {
 // A product that is rounded before it is added to anything.
 inline float MulRounded(float a, float b) { return a * b; }
 inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }
+inline float DivideApprox(float a, float b) { return a / b; }
 inline float Exp2Approx(float x) {
   const float y = std::exp2(x);
   return y < 0x1p-126f ? 0.0f : y;

@@ -32,6 +32,10 @@ BARS = [
     (r"RotateKeysKernel", 40),
     (r"GatherRowsKernel", 64),  # of any type and layout, a few rows a call
     (r"SelectKernel", 64),
+    (r"ScoreMmaKernel<", 255),  # two blocks of 128 threads, as many as the shared memory takes
+    (r"ScoreTokensKernel<", 168),  # three blocks of 128 threads
+    (r"RowPartsKernel|OutputPartsKernel<", 168),
+    (r"JoinRowsKernel|JoinOutputsKernel", 80),
     (r"MeasureRowsKernel<", 168),  # three blocks of 128 threads
     (r"ProjectTensorKernel<", 128),  # four blocks of 128 threads
     (r"ProjectValuesKernel|ExpectedLogitsKernel", 80),  # three blocks of 256 threads
@@ -47,7 +51,8 @@ BARS = [
 INSTRUCTIONS = {
     "compact.cu": (["cp.async"], []),
     "projected_norms.cu": (["mma.sync", "ldmatrix", "cp.async"], []),
-    "score_tensor.cu": (["mma.sync", "ldmatrix", "cp.async"], ["div.rn"]),
+    "score_mma_bf16.cu": (["mma.sync", "ldmatrix", "cp.async", "bf16"], ["div.rn"]),
+    "score_mma_f16.cu": (["mma.sync", "ldmatrix", "cp.async", "f16"], ["div.rn"]),
 }
 NOWHERE = ["ld.local", "st.local"]
 
