@@ -50,12 +50,12 @@ endfunction()
 # Builds every test that the tsan preset runs.
 add_custom_target(kvtriage_tsan_tests)
 
-# kvtriage_test(NAME SOURCES ... DEPS ... [LABEL label] [TIMEOUT s] [NO_TSAN]): a GoogleTest program,
+# kvtriage_test(NAME SOURCES ... DEPS ... [LABEL label] [TIMEOUT s] [NO_TSAN | TSAN]): a GoogleTest program,
 # one ctest entry. LABEL unit (default), golden, property, integration. Unit and property tests also run
-# under ThreadSanitizer unless NO_TSAN says that they link gRPC or fork. Tests find the repository at
-# KVTRIAGE_SOURCE_DIR and programs at KVTRIAGE_BIN_DIR.
+# under ThreadSanitizer unless NO_TSAN says that they link gRPC or fork; others where TSAN says so. Tests
+# find the repository at KVTRIAGE_SOURCE_DIR and programs at KVTRIAGE_BIN_DIR.
 function(kvtriage_test name)
-  cmake_parse_arguments(ARG "NO_TSAN" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "NO_TSAN;TSAN" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT KVTRIAGE_BUILD_TESTS)
     return()
   endif()
@@ -72,7 +72,7 @@ function(kvtriage_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests_bin)
   add_test(NAME ${name} COMMAND ${name})
   set(labels ${ARG_LABEL})
-  if(NOT ARG_NO_TSAN AND ARG_LABEL MATCHES "^(unit|property)$")
+  if(ARG_TSAN OR (NOT ARG_NO_TSAN AND ARG_LABEL MATCHES "^(unit|property)$"))
     list(APPEND labels tsan)
     add_dependencies(kvtriage_tsan_tests ${name})
   endif()

@@ -1,7 +1,8 @@
-// A real model's cache and its reused chunks against the float64 reference: kept sets of every
-// named policy, output errors on the prompt's and on later queries, and the rows that blending
-// recomputes.
+// A real model's cache and its reused chunks against the float64 reference, on every device: kept
+// sets of every named policy (emulated kernels: one of each scorer), output errors on the prompt's
+// and on later queries, and the rows that blending recomputes.
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <numeric>
 #include <string>
@@ -9,9 +10,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtriage/kernels/backend.h"
 #include "service/engine/triage.h"
 #include "service/policy/named_policies.h"
+#include "tests/golden/device_share.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/golden_set.h"
 #include "tests/golden/tensor_file.h"
@@ -27,9 +28,10 @@ std::string LayerTensor(int layer, const char* name) {
   return "layers." + std::to_string(layer) + "." + name;
 }
 
-class CacheDump : public testing::Test {
+class CacheDump : public testing::TestWithParam<Device> {
  protected:
-  CacheDump() {
+  void SetUp() override {
+    if (!Affords(GetParam(), CaseSize::kLarge)) GTEST_SKIP() << "too slow for this build";
     sequence_.rows = tensors_.Shape(LayerTensor(layers_[0], "k"))[1];
     sequence_.model_layers = static_cast<uint32_t>(std::stoul(tensors_.Meta("layers")));
     for (const int layer : layers_) {
@@ -118,6 +120,7 @@ class CacheDump : public testing::Test {
     return errors;
   }
 
+  static bool MeasuresErrors(const json& answer);
   void CheckAnswer(const json& answer);
 
   GoldenFile golden_{"dump_cache"};
@@ -125,13 +128,20 @@ class CacheDump : public testing::Test {
   const std::vector<int> layers_ = golden_["dumped_layers"];
   std::vector<int32_t> all_rows_;
   size_t layers_compared_ = 0;
+  // Rows too near a cut to tell, and those of them that are kept in another's place.
+  size_t near_rows_ = 0, other_rows_ = 0;
   TriageSequence sequence_;
-  std::unique_ptr<Backend> backend_ = MakeCpuBackend(2);
+  const std::unique_ptr<Backend> backend_ = MakeDeviceBackend(GetParam(), 2, 64 << 20);
 };
 
 // Heads of a layer whose shares hang on a near tie: one row may have gone to another head.
 bool DiffersByOneRow(const RowList& kept, const RowList& wanted) {
   return Difference(kept, wanted).size() <= 1 && Difference(wanted, kept).size() <= 1;
+}
+
+// Emulated kernels measure one policy's sets.
+bool CacheDump::MeasuresErrors(const json& answer) {
+  return GetParam() == Device::kCpu || answer.at("policy") == "snapkv";
 }
 
 void CacheDump::CheckAnswer(const json& answer) {
@@ -153,9 +163,12 @@ void CacheDump::CheckAnswer(const json& answer) {
         << "list " << list << " has " << testing::PrintToString(Difference(chosen, exact[list]))
         << " in place of " << testing::PrintToString(Difference(exact[list], chosen));
     same[layer] = same[layer] && chosen == exact[list];
+    near_rows_ += pool[list].size();
+    other_rows_ += Difference(chosen, exact[list]).size();
   }
   EXPECT_EQ(kept_rows, wanted_rows);
   for (const bool later : {false, true}) {
+    if (!MeasuresErrors(answer)) break;
     const std::vector<double> errors = Errors(result, later);
     const std::vector<double> wanted =
         golden_.Doubles(answer.at(later ? "future_error" : "window_error"));
@@ -168,25 +181,43 @@ void CacheDump::CheckAnswer(const json& answer) {
   layers_compared_ += std::count(same.begin(), same.end(), true);
 }
 
-TEST_F(CacheDump, EveryPolicyKeepsTheReferencesRows) {
+// One policy of each scorer that the dump has the inputs for: what emulated kernels run.
+bool IsOneOfEachScorer(const json& answer) {
+  const std::map<std::string, std::string> sources = {
+      {"streaming", "none"},       {"keydiff", "none"},         {"knorm", "none"},
+      {"lagkv", "none"},           {"snapkv", "given"},         {"vatp", "sums"},
+      {"tova+obc-value", "query"}, {"snapkv+obc-key", "given"}, {"tova+obc-joint", "query"},
+      {"tova+drop", "query"}};
+  const auto found = sources.find(answer.at("policy"));
+  return answer.at("keep") == 0.2 && found != sources.end() && found->second == answer.at("source");
+}
+
+TEST_P(CacheDump, PoliciesKeepTheReferencesRows) {
   std::map<std::string, int> runs;
+  size_t answers = 0;
   for (const json& answer : golden_["answers"]) {
+    if (GetParam() == Device::kCuda && !IsOneOfEachScorer(answer)) continue;
     SCOPED_TRACE(testing::Message() << answer.at("policy") << " keep " << answer.at("keep")
                                     << " from " << answer.at("source"));
     CheckAnswer(answer);
     ++runs[answer.at("policy")];
+    ++answers;
   }
   for (const std::string& name : PolicyNames()) {
+    if (GetParam() == Device::kCuda) continue;
     // The dump has no output projection and no moments of queries.
     const bool needs_more = name == "criticalkv" || name == "expected-attention";
     EXPECT_GE(runs[name], needs_more ? 0 : 4) << name;
   }
-  EXPECT_GE(layers_compared_,
-            golden_["answers"].size() * layers_.size() * 98 / 100);  // near ties are few
+  EXPECT_GE(answers, 10u);
+  EXPECT_GE(layers_compared_, answers * layers_.size() * 98 / 100);  // near ties are few
+  std::printf("%zu answers: %zu rows are too near a cut to tell, %zu went the other way\n", answers,
+              near_rows_, other_rows_);
 }
 
 // Facts about these files that were established apart from this code.
-TEST_F(CacheDump, PooledErrorsAreTheKnownOnes) {
+TEST_P(CacheDump, PooledErrorsAreTheKnownOnes) {
+  if (GetParam() != Device::kCpu) GTEST_SKIP() << "measured above, nearer to the reference";
   const std::map<std::string, std::vector<double>> known = {
       {"h2o", {0.2509, 0.0608, 0.3076, 0.1115, 0.1859, 0.1573, 0.6334, 0.2270}},
       {"snapkv", {0.2082, 0.0891, 0.3412, 0.1553, 0.1406, 0.1882, 0.6180, 0.2588}},
@@ -201,7 +232,13 @@ TEST_F(CacheDump, PooledErrorsAreTheKnownOnes) {
   }
 }
 
-TEST(BlendDump, HkvdRowsAreTheReferences) {
+KVTRIAGE_ON_EACH_DEVICE(CacheDump);
+
+class BlendDump : public testing::TestWithParam<Device> {};
+KVTRIAGE_ON_EACH_DEVICE(BlendDump);
+
+TEST_P(BlendDump, HkvdRowsAreTheReferences) {
+  if (!Affords(GetParam(), CaseSize::kLarge)) GTEST_SKIP() << "too slow for this build";
   const GoldenFile golden("dump_blend");
   TensorFile tensors(TestDataPath("blend.safetensors"));
   const int layer = golden["layer"];
@@ -210,7 +247,7 @@ TEST(BlendDump, HkvdRowsAreTheReferences) {
   ASSERT_EQ(cached.layout.block_slots, golden["cached_rows"]);
   RowList candidates(cached.layout.block_slots);
   std::iota(candidates.begin(), candidates.end(), 0);
-  const std::unique_ptr<Backend> backend = MakeCpuBackend(2);
+  const std::unique_ptr<Backend> backend = MakeDeviceBackend(GetParam());
   for (const json& answer : golden["answers"]) {
     SCOPED_TRACE(testing::Message() << answer.at("metric") << " " << answer.at("ratio"));
     DivergenceRequest request{

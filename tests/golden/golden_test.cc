@@ -1,23 +1,25 @@
-// The CPU backend and the triage of a sequence against the float64 goldens: every case and named
-// policy, for every input type, cache layout and source of attention that it can come from.
+// Every device's kernels and the triage of a sequence against the float64 goldens: every case and
+// named policy, for every input type, cache layout and source of attention that it can come from.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtriage/kernels/backend.h"
 #include "service/engine/triage.h"
 #include "service/policy/named_policies.h"
 #include "service/policy/pyramid.h"
 #include "tests/golden/case_inputs.h"
 #include "tests/golden/case_request.h"
+#include "tests/golden/device_share.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/golden_policy.h"
 #include "tests/golden/golden_set.h"
+#include "tests/golden/score_keeper.h"
 
 namespace kvtriage {
 namespace {
@@ -27,13 +29,18 @@ using nlohmann::json;
 constexpr std::pair<const char*, DType> kTypes[] = {
     {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
 
-class Golden
-    : public testing::TestWithParam<std::tuple<std::string, std::pair<const char*, DType>>> {
+class Golden : public testing::TestWithParam<
+                   std::tuple<Device, std::string, std::pair<const char*, DType>>> {
  protected:
   Golden()
-      : file_(std::get<0>(GetParam())),
+      : file_(std::get<1>(GetParam())),
         policy_(PolicyOf(file_["policy"])),
-        shape_(ShapeOf(file_["shape"])) {
+        shape_(ShapeOf(file_["shape"])),
+        window_(policy_.window.all ? shape_.rows
+                                   : std::min({policy_.window.last, shape_.window, shape_.rows})) {}
+
+  // The case's tensors and their attention, which take a while.
+  void MakeLayers() {
     const std::vector<std::string> knobs = file_["knobs"];
     for (uint64_t l = 0; l < file_["layers"]; ++l) {
       CaseLayer layer{};
@@ -45,13 +52,32 @@ class Golden
       layer.attention = Attend(layer.inputs, file_["scale"], layer.logits);
       layers_.push_back(std::move(layer));
     }
-    window_ = policy_.window.all ? shape_.rows
-                                 : std::min({policy_.window.last, shape_.window, shape_.rows});
     peaked_ = std::find(knobs.begin(), knobs.end(), "peak") != knobs.end();
   }
 
-  const char* type_name() const { return std::get<1>(GetParam()).first; }
-  DType type() const { return std::get<1>(GetParam()).second; }
+  static void SetUpTestSuite() { backends_ = std::make_unique<SuiteBackends>(); }
+  static void TearDownTestSuite() { backends_.reset(); }
+
+  static Device device() { return std::get<0>(GetParam()); }
+  const char* type_name() const { return std::get<2>(GetParam()).first; }
+  DType type() const { return std::get<2>(GetParam()).second; }
+
+  CaseSize size() const {
+    if (shape_.rows <= 17) return CaseSize::kTiny;
+    return shape_.rows <= 300 ? CaseSize::kSmall : CaseSize::kLarge;
+  }
+
+  // Where work is long, or the build slow, emulated kernels take a type a case.
+  bool TakesType() const {
+    const uint64_t work = uint64_t{window_} * shape_.q_heads * shape_.rows * shape_.dk;
+    const size_t number = CaseNumber(GoldenIds("compress"), std::get<1>(GetParam()));
+    const auto* const at = std::find(std::begin(kTypes), std::end(kTypes), std::get<2>(GetParam()));
+    const auto place = static_cast<size_t>(at - std::begin(kTypes));
+    return (kPlainBuild && work < 5'000'000) ||
+           TakesWay(device(), number, place, std::size(kTypes));
+  }
+  // Sources and layouts that this case's answers hold for; on a CPU all of them.
+  std::vector<std::pair<std::string, size_t>> Ways() const;
 
   // The answer that holds for inputs of `source` in this type; null when there is none.
   const json* AnswerFor(const std::string& source) const {
@@ -80,7 +106,7 @@ class Golden
 
   // The arrays agree, [lists, rows] of one layer.
   void CompareScores(const double* wanted, const std::vector<float>& scores);
-  void CheckScores(const TriageSequence& sequence, const json& answer);
+  void CheckScores(std::span<const ScoreResult> results, const json& answer);
   void CheckKept(const json& answer, const TriageResult& result);
   void CheckQuality(const json& answer, const TriageResult& result, double tolerance);
 
@@ -88,10 +114,12 @@ class Golden
   PolicySpec policy_;
   CaseShape shape_;
   std::vector<CaseLayer> layers_;
-  uint32_t window_ = 0;
+  uint32_t window_;
   bool peaked_ = false;
-  std::unique_ptr<Backend> backend_ = MakeCpuBackend(2);
+  static std::unique_ptr<SuiteBackends> backends_;
 };
+
+std::unique_ptr<SuiteBackends> Golden::backends_;
 
 void Golden::CompareScores(const double* wanted, const std::vector<float>& scores) {
   ASSERT_EQ(scores.size(), size_t{shape_.kv_heads} * shape_.rows);
@@ -113,21 +141,9 @@ void Golden::CompareScores(const double* wanted, const std::vector<float>& score
   }
 }
 
-void Golden::CheckScores(const TriageSequence& sequence, const json& answer) {
+void Golden::CheckScores(std::span<const ScoreResult> results, const json& answer) {
   if (policy_.budget.has_counts()) return;  // heads and layers are pooled differently
-  const uint32_t budget = file_["budget"];
-  const uint32_t recent = std::max(policy_.protect.recent,
-                                   static_cast<uint32_t>(policy_.protect.recent_share * budget));
-  std::vector<ScoreRequest> requests;
-  for (const TriageLayer& layer : sequence.layers) {
-    requests.push_back({layer.rows, layer.input, window_,
-                        shape_.rows - std::min(recent, shape_.rows), layer.layer_index,
-                        policy_.score, policy_.protect.sinks});
-    requests.back().rope = layer.rope;
-    requests.back().next_position = sequence.next_position;
-  }
-  std::vector<ScoreResult> results;
-  ASSERT_TRUE(backend_->Score(requests, nullptr, results).ok());
+  ASSERT_EQ(results.size(), layers_.size());
   const std::vector<double> wanted = file_.Doubles(answer.at("scores"));
   std::vector<double> second;
   if (answer.contains("second_scores")) second = file_.Doubles(answer.at("second_scores"));
@@ -193,42 +209,59 @@ void Golden::CheckQuality(const json& answer, const TriageResult& result, double
               testing::Pointwise(testing::DoubleNear(tolerance), layer));
 }
 
-TEST_P(Golden, EveryLayoutAndSourceGivesTheReferencesAnswer) {
-  const bool measure = file_["answers"][0].contains("head_quality");
-  int runs = 0;
+std::vector<std::pair<std::string, size_t>> Golden::Ways() const {
+  std::vector<std::pair<std::string, size_t>> ways, taken;
   for (const char* source :
        {"none", "query", "given", "given2", "ready", "sums", "before", "moments"}) {
-    if (!Offers(source)) continue;
-    const json& answer = *AnswerFor(source);
-    for (size_t layout = 0; layout < std::size(kCacheLayouts); ++layout, ++runs) {
-      SCOPED_TRACE(testing::Message() << "from " << source << ", " << kCacheLayouts[layout].name);
-      CaseRequest request(layers_, file_["scale"], source, type(), layout, window_,
-                          file_["first_layer"]);
-      if (policy_.score.scorer == Scorer::kExpectedAttention) {
-        request.ExpectQueries(layers_, file_["scale"], std::string(source) == "moments",
-                              file_["policy"].value("cov", true), policy_.protect.sinks, type(),
-                              layout);
-      }
-      const ExplicitRows protect = ExplicitRowsOf(file_["policy"]);
-      request.sequence().protect = &protect;
-      request.sequence().model_layers =
-          file_.Get("model_layers",
-                    file_["first_layer"].get<uint32_t>() + static_cast<uint32_t>(layers_.size()));
-      CheckScores(request.sequence(), answer);
-      TriageResult result;
-      const absl::Status status = TriageOne(*backend_, request.sequence(), policy_,
-                                            {measure, measure, measure}, nullptr, result);
-      ASSERT_TRUE(status.ok()) << status;
-      CheckKept(answer, result);
-      CheckQuality(answer, result, file_["quality_tolerance"]);
-      if (HasFailure()) return;  // the other runs would say the same
+    for (size_t layout = 0; Offers(source) && layout < std::size(kCacheLayouts); ++layout) {
+      ways.emplace_back(source, layout);
     }
   }
-  EXPECT_GE(runs, 4);
+  // Types of a case take ways that are far apart.
+  const size_t number =
+      CaseNumber(GoldenIds("compress"), std::get<1>(GetParam())) + 7 * static_cast<size_t>(type());
+  for (size_t way = 0; way < ways.size(); ++way) {
+    if (TakesWay(device(), number, way, ways.size())) taken.push_back(ways[way]);
+  }
+  return taken;
+}
+
+TEST_P(Golden, EveryLayoutAndSourceGivesTheReferencesAnswer) {
+  if (!Affords(device(), size())) GTEST_SKIP() << "too slow for this build";
+  if (!TakesType()) GTEST_SKIP() << "another type of this case runs";
+  MakeLayers();
+  const bool measure = file_["answers"][0].contains("head_quality");
+  const std::vector<std::pair<std::string, size_t>> ways = Ways();
+  EXPECT_GE(ways.size(), device() == Device::kCpu ? 4 : 1);
+  for (const auto& [source, layout] : ways) {
+    SCOPED_TRACE(testing::Message() << "from " << source << ", " << kCacheLayouts[layout].name);
+    const json& answer = *AnswerFor(source);
+    CaseRequest request(layers_, file_["scale"], source, type(), layout, window_,
+                        file_["first_layer"]);
+    if (policy_.score.scorer == Scorer::kExpectedAttention) {
+      request.ExpectQueries(layers_, file_["scale"], source == "moments",
+                            file_["policy"].value("cov", true), policy_.protect.sinks, type(),
+                            layout);
+    }
+    const ExplicitRows protect = ExplicitRowsOf(file_["policy"]);
+    request.sequence().protect = &protect;
+    request.sequence().model_layers =
+        file_.Get("model_layers",
+                  file_["first_layer"].get<uint32_t>() + static_cast<uint32_t>(layers_.size()));
+    ScoreKeeper keeper(backends_->Of(device()));
+    TriageResult result;
+    const absl::Status status = TriageOne(keeper, request.sequence(), policy_,
+                                          {measure, measure, measure}, nullptr, result);
+    ASSERT_TRUE(status.ok()) << status;
+    CheckScores(keeper.scores(), answer);
+    CheckKept(answer, result);
+    CheckQuality(answer, result, file_["quality_tolerance"]);
+    if (HasFailure()) return;  // the other runs would say the same
+  }
 }
 
 TEST_P(Golden, ANameExpandsToTheReferencesParts) {
-  if (policy_.name.empty()) return;
+  if (policy_.name.empty() || device() != Device::kCpu) return;  // no kernel has a part in it
   const std::optional<PolicySpec> named = ExpandPolicy(policy_.name);
   ASSERT_TRUE(named.has_value());
   EXPECT_EQ(named->score.scorer, policy_.score.scorer);
@@ -269,14 +302,16 @@ TEST(GoldenFiles, CoverEveryNamedPolicy) {
 }
 
 std::string TestName(const testing::TestParamInfo<Golden::ParamType>& info) {
-  std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param).first;
+  std::string name = DeviceLabel(std::get<0>(info.param));
+  name += "_" + std::get<1>(info.param) + "_" + std::get<2>(info.param).first;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Golden,
-                         testing::Combine(testing::ValuesIn(GoldenIds("compress")),
+INSTANTIATE_TEST_SUITE_P(Devices, Golden,
+                         testing::Combine(testing::ValuesIn(kDevices),
+                                          testing::ValuesIn(GoldenIds("compress")),
                                           testing::ValuesIn(kTypes)),
                          TestName);
 
