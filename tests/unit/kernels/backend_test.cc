@@ -1,4 +1,4 @@
-// The CPU backend as its callers see it: one call over several layers.
+// A device's backend as its callers see it: one call over several layers.
 #include "kvtriage/kernels/backend.h"
 
 #include <gtest/gtest.h>
@@ -7,23 +7,25 @@
 #include <vector>
 
 #include "kernels/core/error.h"
+#include "tests/support/each_device.h"
 #include "tests/unit/kernels/score_problem.h"
 
 namespace kvtriage {
 namespace {
 
-class BackendTest : public testing::Test {
+class BackendTest : public EachDevice {
  protected:
   ScoreProblem problem_{{}, 31};
-  std::unique_ptr<Backend> backend_ = MakeCpuBackend(3);
+  Backend* const backend_ = &backend(3);
 };
+KVTRIAGE_ON_EACH_DEVICE(BackendTest);
 
-TEST_F(BackendTest, Names) {
-  EXPECT_EQ(backend_->name(), "cpu");
+TEST_P(BackendTest, Names) {
+  EXPECT_EQ(backend_->name(), on_cpu() ? "cpu" : "cuda:0");
   EXPECT_EQ(MakeCpuBackend(0)->name(), "cpu");
 }
 
-TEST_F(BackendTest, ScoresSelectsAndMeasuresALayer) {
+TEST_P(BackendTest, ScoresSelectsAndMeasuresALayer) {
   const ScoreRequest score = problem_.Request(AttentionSource::kQuery, {.scorer = Scorer::kDrop});
   std::vector<ScoreResult> scores;
   ASSERT_TRUE(backend_->Score({&score, 1}, nullptr, scores).ok());
@@ -54,29 +56,38 @@ TEST_F(BackendTest, ScoresSelectsAndMeasuresALayer) {
   EXPECT_LT(measured[0].heads[0].error(), worse[0].heads[0].error());
 }
 
-TEST_F(BackendTest, StopsBetweenLayers) {
+// The CPU asks before every layer; a device, which takes all layers at once, at least once.
+TEST_P(BackendTest, AStopEndsACall) {
   const ScoreRequest score = problem_.Request(AttentionSource::kQuery, {});
   const QualityRequest quality{score.layer, score.input, {{}, {}}};
   const std::vector<ScoreRequest> scores(3, score);
   const std::vector<QualityRequest> qualities(3, quality);
   std::vector<ScoreResult> scored;
   std::vector<QualityResult> measured;
-  for (int allowed = 0; allowed <= 3; ++allowed) {
-    int asked = 0;
-    const StopCheck stop = [&]() -> absl::Status {
-      return asked++ < allowed ? absl::OkStatus() : absl::CancelledError("enough");
-    };
-    const absl::StatusCode right =
-        allowed < 3 ? absl::StatusCode::kCancelled : absl::StatusCode::kOk;
-    EXPECT_EQ(backend_->Score(scores, stop, scored).code(), right);
-    EXPECT_EQ(asked, std::min(allowed + 1, 3));
-    asked = 0;
-    EXPECT_EQ(backend_->Measure(qualities, stop, measured).code(), right);
-    EXPECT_EQ(asked, std::min(allowed + 1, 3));
-  }
+  const auto expect_stop = [&](auto call) {
+    const int enough = on_cpu() ? 3 : 1;
+    for (const int allowed : {0, 1, 2, 100}) {
+      int asked = 0;
+      const StopCheck stop = [&]() -> absl::Status {
+        return asked++ < allowed ? absl::OkStatus() : absl::CancelledError("enough");
+      };
+      const absl::StatusCode code = call(stop);
+      if (allowed < enough) {
+        EXPECT_EQ(code, absl::StatusCode::kCancelled);
+      } else if (allowed == 100) {
+        EXPECT_EQ(code, absl::StatusCode::kOk);
+      }
+      if (on_cpu()) {
+        EXPECT_EQ(asked, std::min(allowed + 1, 3));
+      }
+    }
+  };
+  expect_stop([&](const StopCheck& stop) { return backend_->Score(scores, stop, scored).code(); });
+  expect_stop(
+      [&](const StopCheck& stop) { return backend_->Measure(qualities, stop, measured).code(); });
 }
 
-TEST_F(BackendTest, SaysWhichHeadHasNoUsableRow) {
+TEST_P(BackendTest, SaysWhichHeadHasNoUsableRow) {
   for (size_t i = 2 * 16 * 16; i < problem_.q().size(); ++i) problem_.q()[i] = std::nan("");
   const ScoreRequest score = problem_.Request(AttentionSource::kQuery, {});
   std::vector<ScoreResult> results;
@@ -87,7 +98,7 @@ TEST_F(BackendTest, SaysWhichHeadHasNoUsableRow) {
   EXPECT_EQ(info->index, 1u);
 }
 
-TEST_F(BackendTest, DivergesAndMoves) {
+TEST_P(BackendTest, DivergesAndMoves) {
   const int32_t table[] = {0};
   std::vector<float> fresh = {1, 2, 3, 4}, cached = {1, 0, 3, 1};
   ViewLayout layout{.block_stride = 16,
