@@ -70,11 +70,7 @@ absl::StatusOr<Measurement> Plan(const QualityRequest& request, Workspace& works
   KVTRIAGE_ASSIGN_OR_RETURN(item.kept, KeptBits(request, item.words, workspace));
   item.finds_lse = input.source == AttentionSource::kQuery ? 1 : 0;
   item.has_sink = input.sink_logits ? 1 : 0;
-  const LogitRule rule = LogitRuleOf(input);
-  item.scale2 = rule.scale2;
-  item.scale2_low = rule.scale2_low;
-  item.cap2 = rule.cap2;
-  item.over_cap = rule.over_cap;
+  item.rule = LogitRuleOf(input);
   made.shape = ShapeFor(request);
   made.units = AllUnits(item.query);
   made.rows.resize(size_t{made.units} * item.query.v.heads);

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device_view.cuh"
+#include "kernels/cuda/logit_rule.cuh"
 #include "kernels/cuda/quality_launch.h"
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/token_tile.cuh"
@@ -165,10 +166,11 @@ class RowMeter {
     if (s_.slope2[row] != 0) {
       logit = simt::Fma(s_.slope2[row], static_cast<float>(p - (s_.limit[row] - 1)), logit);
     }
-    if (item_.cap2 > 0) {
-      logit = simt::Fma(item_.cap2, tanhf(product * item_.over_cap), logit) - low;
+    const LogitRule& rule = item_.rule;
+    if (rule.cap2 > 0) {
+      logit += CappedLogit(rule, product).logit2 - low;
     } else {
-      logit = simt::Fma(product, item_.scale2, logit) + simt::Fma(product, item_.scale2_low, -low);
+      logit = simt::Fma(product, rule.scale2, logit) + simt::Fma(product, rule.scale2_low, -low);
     }
     return logit;
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/core/host_device.h"
+#include "kernels/core/logit_rule.h"
 #include "kernels/cuda/cuda_api.h"
 #include "kernels/cuda/device_view.h"
 #include "kernels/cuda/query_rows_launch.h"
@@ -38,9 +39,7 @@ struct QualityItem {
   uint32_t words;
   uint32_t finds_lse;  // 1: a first pass over the tokens finds the rows' log-sum-exps
   uint32_t has_sink;   // a learned sink is declared
-  // Logit in base 2 = product * scale2 + product * scale2_low; or, with a cap,
-  // cap2 * tanh(product * over_cap); both plus slope2 times the distance from the row's own index.
-  float scale2, scale2_low, cap2, over_cap;
+  LogitRule rule;
   QualityRow* out;  // [KV heads][rows]
 };
 
