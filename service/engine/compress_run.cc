@@ -45,6 +45,7 @@ CompressRun::CompressRun(JobContext context, Session& session, const CompressSpe
 
 absl::Status CompressRun::Plan() {
   const Stopwatch watch;
+  plan_.pins = PinSet(context_.device);
   const absl::Status status = PlanCompress(session_.memory(), session_.ledger(), spec_, plan_);
   Tell(Stage::kPlan, watch.seconds());
   return status;
@@ -74,10 +75,10 @@ absl::Status CompressRun::Score() {
   return absl::OkStatus();
 }
 
-void CompressRun::Unpin() { plan_.pins = {}; }
+void CompressRun::Unpin() { plan_.pins = PinSet(); }
 
 absl::Status CompressRun::Select() {
-  plan_ = {};
+  plan_ = CompressPlan();
   KVTRIAGE_RETURN_IF_ERROR(Plan());
   absl::Status status;
   for (size_t i = 0; i < results_.size() && status.ok(); ++i) {
@@ -120,7 +121,7 @@ absl::Status CompressRun::ScoreSource(size_t sequence) {
   if (spec_.keep_state) return ScoreAndKeep(sequence);
   const TriageSequence& triage = plan_.sequences[sequence].triage;
   if (!standing_.empty()) {
-    return ScoreSums(context_.backend, triage, spec_.policy, *standing_[sequence]->sums,
+    return ScoreSums(context_.host_inputs, triage, spec_.policy, *standing_[sequence]->sums,
                      context_.stop, scored_[sequence], results_[sequence]);
   }
   return ScoreSequence(context_.backend, triage, spec_.policy, context_.stop, scored_[sequence],
@@ -143,8 +144,8 @@ absl::Status CompressRun::ScoreAndKeep(size_t sequence) {
     FillEmpty(triage.layers, sums);
     micros = watch.micros();
   }
-  KVTRIAGE_RETURN_IF_ERROR(ScoreSums(context_.backend, triage, spec_.policy, sums, context_.stop,
-                                     scored_[sequence], results_[sequence]));
+  KVTRIAGE_RETURN_IF_ERROR(ScoreSums(context_.host_inputs, triage, spec_.policy, sums,
+                                     context_.stop, scored_[sequence], results_[sequence]));
   TriageResult& result = results_[sequence];
   result.times.score += micros;
   for (size_t l = 0; l < counts.skipped.size(); ++l) {
@@ -292,9 +293,8 @@ void CompressRun::ReportDecisions(const MoveReport& report) const {
 absl::Status CompressRun::MoveFailed(const MoveReport& report) const {
   // After a failed copy the worker goes on with its sources, as if nothing had been asked.
   const bool copy = spec_.act.kind == ActKind::kCopy;
-  return Error(ErrorReason::kMoveFailed, SequenceField(report.sequences, "table"),
-               "moving rows failed")
-      .State(copy ? CacheState::kUnharmed : CacheState::kSeeLedger);
+  return WriteFailed(report.status, SequenceField(report.sequences, "table"), "moving rows failed",
+                     copy ? CacheState::kUnharmed : CacheState::kSeeLedger);
 }
 
 void CompressRun::Complete(size_t sequence, uint32_t kv_revision) {

@@ -1,24 +1,11 @@
 #include "service/engine/draft_rows.h"
 
 #include "kernels/core/dtype.h"
+#include "kernels/core/status_macros.h"
+#include "service/engine/read_rows.h"
 
 namespace kvtriage {
 namespace {
-
-// The newest `rows` rows of a view, [rows][heads][elems].
-std::vector<float> CopyRows(const TensorView& view, uint32_t rows) {
-  std::vector<float> values;
-  if (!view) return values;
-  values.reserve(uint64_t{rows} * view.heads * view.elems);
-  for (uint32_t row = view.rows - rows; row < view.rows; ++row) {
-    for (uint32_t head = 0; head < view.heads; ++head) {
-      for (uint32_t e = 0; e < view.elems; ++e) {
-        values.push_back(LoadElement(view.At(row, head, e), view.dtype));
-      }
-    }
-  }
-  return values;
-}
 
 uint64_t RowFloats(const TensorView& view, uint32_t rows) {
   return view ? uint64_t{rows} * view.heads * view.elems : 0;
@@ -64,7 +51,8 @@ std::vector<int32_t> CopyPositions(const std::vector<TriageLayer>& layers, uint3
 
 }  // namespace
 
-std::shared_ptr<const DraftRows> KeepDrafts(const std::vector<TriageLayer>& layers, uint32_t rows) {
+absl::StatusOr<std::shared_ptr<const DraftRows>> KeepDrafts(const std::vector<TriageLayer>& layers,
+                                                            uint32_t rows, DeviceCopier* copier) {
   auto drafts = std::make_shared<DraftRows>();
   drafts->rows = rows;
   const AttentionInput& given = layers.front().input;
@@ -75,9 +63,12 @@ std::shared_ptr<const DraftRows> KeepDrafts(const std::vector<TriageLayer>& laye
   drafts->positions = CopyPositions(layers, given.q.rows, rows);
   for (const TriageLayer& layer : layers) {
     const AttentionInput& input = layer.input;
-    drafts->layers.push_back({CopyRows(input.q, rows), CopyRows(input.o, rows),
-                              CopyRows(input.lse, rows), CopyRows(input.sink_logits, 1),
-                              CopyRows(input.alibi_slopes, 1)});
+    DraftLayer& kept = drafts->layers.emplace_back();
+    KVTRIAGE_ASSIGN_OR_RETURN(kept.q, NewestRows(input.q, rows, copier));
+    KVTRIAGE_ASSIGN_OR_RETURN(kept.o, NewestRows(input.o, rows, copier));
+    KVTRIAGE_ASSIGN_OR_RETURN(kept.lse, NewestRows(input.lse, rows, copier));
+    KVTRIAGE_ASSIGN_OR_RETURN(kept.sink_logits, NewestRows(input.sink_logits, 1, copier));
+    KVTRIAGE_ASSIGN_OR_RETURN(kept.alibi_slopes, NewestRows(input.alibi_slopes, 1, copier));
   }
   return drafts;
 }

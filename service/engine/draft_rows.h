@@ -6,14 +6,18 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "service/engine/plan.h"
 #include "service/engine/running_scores.h"
+#include "service/memory/device_memory.h"
 
 namespace kvtriage {
 
 // Copies the newest `rows` query rows of every layer's input, which brings Q, and O and LSE or not.
 // Widening to float32 is exact, so they vote later with the bits they would have voted with now.
-std::shared_ptr<const DraftRows> KeepDrafts(const std::vector<TriageLayer>& layers, uint32_t rows);
+// Errors: NewestRows (read_rows.h), which `copier` is for.
+absl::StatusOr<std::shared_ptr<const DraftRows>> KeepDrafts(const std::vector<TriageLayer>& layers,
+                                                            uint32_t rows, DeviceCopier* copier);
 
 // Bytes of those.
 uint64_t DraftBytes(const std::vector<TriageLayer>& layers, uint32_t rows);

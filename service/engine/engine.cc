@@ -13,21 +13,37 @@
 namespace kvtriage {
 
 Engine::Engine(const EngineLimits& limits, std::unique_ptr<Backend> backend,
-               EngineObserver* observer)
-    : state_(std::make_shared<State>(limits, observer)), backend_(std::move(backend)) {
-  lane_ = std::make_unique<Lane>(*backend_, state_->limits, observer, *state_);
+               EngineObserver* observer, std::vector<DeviceLane> devices)
+    : state_(std::make_shared<State>(limits, observer)) {
+  // A std::function must be copyable, a backend is not.
+  auto host = std::make_shared<std::unique_ptr<Backend>>(std::move(backend));
+  const auto make_host = [host]() -> absl::StatusOr<LaneDevice> {
+    return LaneDevice{nullptr, std::move(*host), nullptr};
+  };
+  devices.insert(devices.begin(), DeviceLane{make_host, nullptr, observer});
+  for (const DeviceLane& device : devices) state_->AddLane(device.observer);
+  for (DeviceIndex i = 0; i < devices.size(); ++i) {
+    lanes_.push_back(std::make_unique<Lane>(i, std::move(devices[i]), state_->limits, *state_));
+  }
   keeper_ = std::thread([state = state_] { state->KeepGroups(); });
 }
 
 Engine::~Engine() {
   state_->Stop();
   keeper_.join();
-  lane_.reset();
+  lanes_.clear();
+}
+
+absl::Status Engine::WaitReady() {
+  absl::Status all;
+  for (const std::unique_ptr<Lane>& lane : lanes_) all.Update(lane->WaitReady());
+  return all;
 }
 
 void Engine::Compress(Call call, CompressSpec spec) {
   auto job = std::make_unique<Job>();
   job->kind = CallKind::kCompress;
+  job->device = call.session->memory().DeviceOfCache(spec.cache_id);
   job->bytes = EstimateBytes(call.session->memory(), spec);
   for (const SequenceSpec& sequence : spec.sequences) {
     job->sequence_ids.push_back(sequence.sequence_id);
@@ -42,6 +58,7 @@ void Engine::Compress(Call call, CompressSpec spec) {
 void Engine::Observe(Call call, ObserveSpec spec) {
   auto job = std::make_unique<Job>();
   job->kind = CallKind::kObserve;
+  job->device = call.session->memory().DeviceOfCache(spec.cache_id);
   uint64_t rows = 0;
   for (const SequenceSpec& sequence : spec.sequences) {
     job->sequence_ids.push_back(sequence.sequence_id);
@@ -68,6 +85,7 @@ void Engine::SelectRecompute(Call call, SelectRecomputeSpec spec) {
   auto job = std::make_unique<Job>();
   job->kind = CallKind::kSelectRecompute;
   SessionMemory& memory = call.session->memory();
+  job->device = DeviceOf(memory, spec.fresh);
   job->bytes = spec.rows * (RowBytes(memory, spec.fresh) + RowBytes(memory, spec.cached));
   const RequestHeader header = spec.header;
   job->spec = std::move(spec);
@@ -77,6 +95,7 @@ void Engine::SelectRecompute(Call call, SelectRecomputeSpec spec) {
 std::shared_ptr<LayerStream> Engine::OpenLayers(LayersCall call, CompressSpec spec) {
   auto stream = std::make_shared<LayerStream>();
   stream->bytes = EstimateBytes(call.session->memory(), spec);
+  stream->device = call.session->memory().DeviceOfCache(spec.cache_id);
   for (const SequenceSpec& sequence : spec.sequences) {
     stream->sequence_ids.push_back(sequence.sequence_id);
   }
@@ -100,6 +119,7 @@ void Engine::DropLayers(const std::shared_ptr<LayerStream>& stream, const absl::
 void Engine::Rerotate(Call call, RerotateSpec spec) {
   auto job = std::make_unique<Job>();
   job->kind = CallKind::kRerotate;
+  job->device = call.session->memory().DeviceOfCache(spec.cache_id);
   job->bytes = spec.rows * SequenceRowBytes(call.session->memory(), spec.cache_id, spec.layers);
   job->sequence_ids = {spec.sequence.sequence_id};
   if (spec.act.kind == ActKind::kInPlace) job->ledger_slot = spec.act.ledger_slot;
@@ -111,6 +131,7 @@ void Engine::Rerotate(Call call, RerotateSpec spec) {
 void Engine::Fuse(Call call, FuseSpec spec) {
   auto job = std::make_unique<Job>();
   job->kind = CallKind::kFuse;
+  job->device = call.session->memory().DeviceOfCache(spec.cache_id);
   const uint64_t rows = spec.full ? spec.sequence.physical_len : spec.rows.size();
   job->bytes = rows * SequenceRowBytes(call.session->memory(), spec.cache_id, spec.layers);
   job->sequence_ids = {spec.sequence.sequence_id};
@@ -157,11 +178,17 @@ bool Engine::WaitIdle(uint64_t timeout_ms) {
   return true;
 }
 
-uint64_t Engine::RunningMs() const { return lane_->RunningMs(); }
+uint64_t Engine::RunningMs() const {
+  uint64_t longest = 0;
+  for (const std::unique_ptr<Lane>& lane : lanes_) longest = std::max(longest, lane->RunningMs());
+  return longest;
+}
 
 void Engine::MarkSick() {
   const MutexLock lock(&state_->mu);
   state_->sick = true;
 }
+
+void Engine::GiveUp() { state_->GiveUp(); }
 
 }  // namespace kvtriage

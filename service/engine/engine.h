@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kvtriage/kernels/backend.h"
+#include "service/engine/lane_device.h"
 #include "service/engine/triage.h"
 #include "service/policy/blend_spec.h"
 #include "service/policy/body_digest.h"
@@ -154,10 +155,15 @@ struct EngineLimits {
 
 class Engine {
  public:
-  // `observer` (metrics) may be null; it and `backend` outlive nothing: the engine owns the
-  // backend.
-  Engine(const EngineLimits& limits, std::unique_ptr<Backend> backend, EngineObserver* observer);
-  ~Engine();  // refuses what is queued, lets the running job end, joins the lane
+  // A lane for host memory with `backend`, and one for each CUDA device, whose numbers are those of
+  // its memory (service/memory/mapping.h) from 1 on. `observer` (metrics; of the host's lane, and
+  // of what belongs to no lane) may be null and outlives the engine.
+  Engine(const EngineLimits& limits, std::unique_ptr<Backend> backend, EngineObserver* observer,
+         std::vector<DeviceLane> devices = {});
+  ~Engine();  // refuses what is queued, lets running jobs end, joins the lanes
+
+  // Waits until all devices are made; why one could not be, if so. Once, before the first call.
+  absl::Status WaitReady();
 
   // The specs are checked by service/validate; what depends on the session's memory, its sequences
   // or the load is checked here. With header.resolve nothing runs and the rest of the spec is
@@ -214,17 +220,19 @@ class Engine {
   uint32_t jobs_left() const;
   bool WaitIdle(uint64_t timeout_ms);
 
-  // How long the running job has been on the lane, in ms; 0 when idle. For the watchdog.
+  // How long a running job has been on its lane, the longest of them in ms; 0 when all are idle.
+  // For the watchdog.
   uint64_t RunningMs() const;
   // New jobs get DEVICE_SICK from now on.
   void MarkSick();
+  // The same, and all calls that wait end with DEVICE_LOST: the process is about to end.
+  void GiveUp();
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // shared with callbacks that outlive their call
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Lane> lane_;
-  std::thread keeper_;  // ends groups whose time is up
+  std::shared_ptr<State> state_;              // shared with callbacks that outlive their call
+  std::vector<std::unique_ptr<Lane>> lanes_;  // by device
+  std::thread keeper_;                        // ends groups whose time is up
 };
 
 }  // namespace kvtriage

@@ -105,7 +105,7 @@ void Engine::State::Release(const std::shared_ptr<Session>& session, std::vector
         return !job.closes_stream() && Touches(job.sequence_ids, ids);
       });
       dequeued = !taken.empty();
-      const bool runs = running && running->Touches(session->id(), ids);
+      const bool runs = Runs(session->id(), ids);
       for (const uint64_t id : ids) {
         const auto has = [id](const std::unique_ptr<Job>& job) {
           return Touches(job->sequence_ids, {id});
@@ -115,7 +115,7 @@ void Engine::State::Release(const std::shared_ptr<Session>& session, std::vector
         };
         const auto waits = [id](const Job& job) { return Touches(job.sequence_ids, {id}); };
         const bool known = books.sequences->Forget(id);
-        const bool live = (runs && running->Touches(session->id(), {id})) ||
+        const bool live = Runs(session->id(), {id}) ||
                           !groups.Waiting(session->id(), waits).empty() ||
                           std::any_of(taken.begin(), taken.end(), has) ||
                           std::any_of(books.streams.begin(), books.streams.end(), streams);
@@ -152,7 +152,7 @@ void Engine::State::EndSession(const std::shared_ptr<Session>& session,
     const auto all = [](const Job&) { return true; };
     Refuse(queue.Take(id, all), SessionEnded(), /*dead=*/false, later);
     EndWaiting(id, all, SessionEnded(), /*dead=*/false, later);
-    if (running && running->Of(id)) {
+    if (Runs(id)) {
       sessions[id].finished = std::move(finished);
     } else {
       EndStreams(id, SessionEnded(), later);
@@ -163,6 +163,21 @@ void Engine::State::EndSession(const std::shared_ptr<Session>& session,
   TellScores();
   later.Run();
   TellQueue();
+}
+
+void Engine::State::GiveUp() {
+  Callbacks later;
+  {
+    const MutexLock lock(&mu);
+    sick = true;
+    const absl::Status lost = Error(ErrorReason::kDeviceLost, "", "the device is lost");
+    Refuse(queue.TakeAll(), lost, /*dead=*/false, later);
+    for (const GroupId& id : groups.All()) {
+      EndGroup(id, std::nullopt, absl::OkStatus(), /*dead=*/false, later);
+    }
+    for (const auto& [id, books] : sessions) EndStreams(id, lost, later);
+  }
+  later.Run();
 }
 
 void Engine::State::Stop() {

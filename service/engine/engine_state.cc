@@ -25,8 +25,12 @@ Engine::State::State(const EngineLimits& engine_limits, EngineObserver* engine_o
       observer(engine_observer),
       scores(std::make_shared<ScoreBudget>(engine_limits.score_bytes)),
       store(engine_limits),
-      admission(engine_limits, RandomSeed()),
       groups(engine_limits) {}
+
+void Engine::State::AddLane(EngineObserver* lane_observer) {
+  const MutexLock lock(&mu);
+  lanes.emplace_back(limits, RandomSeed(), lane_observer);
+}
 
 bool Engine::State::Running::Of(uint64_t session_id) const {
   return std::any_of(callers.begin(), callers.end(), [session_id](const Caller& caller) {
@@ -40,27 +44,52 @@ bool Engine::State::Running::Touches(uint64_t session_id, const std::vector<uint
   });
 }
 
-// ---- the lane -----------------------------------------------------------------------------------
+bool Engine::State::Runs(uint64_t session_id) const {
+  return std::any_of(lanes.begin(), lanes.end(), [session_id](const LaneBooks& lane) {
+    return lane.running && lane.running->Of(session_id);
+  });
+}
 
-std::unique_ptr<Job> Engine::State::NextJob() {
+bool Engine::State::Runs(uint64_t session_id, const std::vector<uint64_t>& ids) const {
+  return std::any_of(lanes.begin(), lanes.end(), [&](const LaneBooks& lane) {
+    return lane.running && lane.running->Touches(session_id, ids);
+  });
+}
+
+void Engine::State::StopRunning(const Job& job, absl::Duration spent) {
+  LaneBooks& lane = lanes[job.device];
+  lane.admission.Learn(job.bytes, spent);
+  lane.running.reset();
+  lane.answering = true;
+}
+
+void Engine::State::FinishAnswering(DeviceIndex lane) {
+  const MutexLock lock(&mu);
+  lanes[lane].answering = false;
+  changed.NotifyAll();
+}
+
+// ---- the lanes ----------------------------------------------------------------------------------
+
+std::unique_ptr<Job> Engine::State::NextJob(DeviceIndex lane) {
   for (;;) {
     {
       const MutexLock lock(&mu);
-      while (!stopped && !HasNext()) changed.Wait(&mu);
+      while (!stopped && !HasNext(lane)) changed.Wait(&mu);
       if (stopped) return nullptr;
     }
     FaultPoint("admit.before_dequeue");
     std::unique_ptr<Job> job;
     {
       const MutexLock lock(&mu);
-      job = TakeNext();  // null when it was taken out meanwhile
+      job = TakeNext(lane);  // null when it was taken out meanwhile
       if (job != nullptr) {
         Running now{{}, job->bytes, absl::Now()};
         if (job->ranks.empty()) now.callers = {{job->session_id(), job->sequence_ids}};
         for (const std::unique_ptr<Job>& rank : job->ranks) {
           now.callers.push_back({rank->session_id(), rank->sequence_ids});
         }
-        running = std::move(now);
+        lanes[lane].running = std::move(now);
       }
     }
     TellQueue();
@@ -76,11 +105,10 @@ bool Engine::State::HasRepeats(const Job& job) {
 void Engine::State::Finish(std::unique_ptr<Job> job, CallResult result, absl::Duration spent) {
   FaultPoint("result.before_store");
   Callbacks answers, later;
+  const DeviceIndex lane = job->device;
   {
     const MutexLock lock(&mu);
-    admission.Learn(job->bytes, spent);
-    running.reset();
-    answering = true;
+    StopRunning(*job, spent);
     if (job->stream != nullptr) {
       FinishStep(*job, result, answers);
     } else {
@@ -96,9 +124,7 @@ void Engine::State::Finish(std::unique_ptr<Job> job, CallResult result, absl::Du
   answers.Run();
   later.Run();
   TellScores();
-  const MutexLock lock(&mu);
-  answering = false;
-  changed.NotifyAll();
+  FinishAnswering(lane);
 }
 
 // ---- under the lock -----------------------------------------------------------------------------
@@ -160,12 +186,14 @@ void Engine::State::Resolve(Call& call, const CallKey& key, CallKind kind, Callb
 
 absl::Status Engine::State::Admit(const Job& job, const Books& books, absl::Time deadline) {
   const absl::Time now = absl::Now();
-  AdmissionState state{draining, sick, books.jobs, queue.size(), queue.bytes(), 0, {}};
-  if (running) {
-    state.running_bytes = running->bytes;
-    state.running_since = now - running->started;
+  LaneBooks& lane = lanes[job.device];
+  const JobQueue::Load queued = queue.load(job.device);
+  AdmissionState state{draining, sick, books.jobs, queued.jobs, queued.bytes, 0, {}};
+  if (lane.running) {
+    state.running_bytes = lane.running->bytes;
+    state.running_since = now - lane.running->started;
   }
-  KVTRIAGE_RETURN_IF_ERROR(admission.Check(state, deadline - now));
+  KVTRIAGE_RETURN_IF_ERROR(lane.admission.Check(state, deadline - now));
   for (const Waiting& release : books.releases) {
     if (!Touches(job.sequence_ids, release.ids)) continue;
     return Error(ErrorReason::kSequenceReleased, "sequences", "a sequence is being released");
@@ -213,12 +241,13 @@ void Engine::State::Refuse(std::vector<std::unique_ptr<Job>> jobs, const absl::S
 
 void Engine::State::Settle(uint64_t session_id, Callbacks& later) {
   Books& books = sessions[session_id];
-  for (Waiting& release : books.releases) {
+  std::erase_if(books.releases, [&](Waiting& release) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (Runs(session_id, release.ids)) return false;
     for (const uint64_t id : release.ids) books.sequences->Forget(id);
     later.Add([done = std::move(release.done), released = release.released] { done(released); });
-  }
-  books.releases.clear();
-  if (!books.finished) return;
+    return true;
+  });
+  if (!books.finished || Runs(session_id)) return;
   EndStreams(session_id, SessionEnded(), later);
   std::function<void()> finished = std::move(books.finished);
   CloseSession(session_id, later);
@@ -231,31 +260,36 @@ void Engine::State::CloseSession(uint64_t session_id, Callbacks& later) {
 }
 
 uint32_t Engine::State::JobsLeft() const {
-  uint32_t jobs = queue.size() + groups.waiting() + (running || answering ? 1 : 0);
+  uint32_t jobs = queue.size() + groups.waiting();
+  for (const LaneBooks& lane : lanes) jobs += lane.running || lane.answering ? 1 : 0;
   for (const auto& [id, books] : sessions) {
     for (const auto& stream : books.streams) jobs += stream->busy ? 0 : 1;
   }
   return jobs;
 }
 
-bool Engine::State::HasNext() const {
-  if (groups.HasReady()) return true;
-  return queue.HasNext([this](const Job& job) ABSL_NO_THREAD_SAFETY_ANALYSIS { return Held(job); });
+bool Engine::State::HasNext(DeviceIndex lane) const {
+  if (groups.HasReady(lane)) return true;
+  return queue.HasNext(lane,
+                       [this](const Job& job) ABSL_NO_THREAD_SAFETY_ANALYSIS { return Held(job); });
 }
 
-std::unique_ptr<Job> Engine::State::TakeNext() {
+std::unique_ptr<Job> Engine::State::TakeNext(DeviceIndex lane) {
   // A whole group first: its calls have had their turn, and hold their sessions' sequences.
-  if (groups.HasReady()) {
+  if (groups.HasReady(lane)) {
     auto job = std::make_unique<Job>();
-    job->ranks = groups.TakeReady();
+    job->device = lane;
+    job->ranks = groups.TakeReady(lane);
     return job;
   }
-  return queue.Next([this](const Job& job) ABSL_NO_THREAD_SAFETY_ANALYSIS { return Held(job); });
+  return queue.Next(lane,
+                    [this](const Job& job) ABSL_NO_THREAD_SAFETY_ANALYSIS { return Held(job); });
 }
 
 bool Engine::State::Held(const Job& job) const {
   const auto books = sessions.find(job.session_id());
   if (books == sessions.end()) return false;
+  if (Runs(job.session_id(), job.sequence_ids)) return true;
   const auto same_sequence = [&job](const Job& other) {
     return Touches(job.sequence_ids, other.sequence_ids);
   };
@@ -274,14 +308,15 @@ void Engine::State::TellScores() {
 }
 
 void Engine::State::TellQueue() {
-  if (observer == nullptr) return;
   const MutexLock in_order(&telling);
-  uint32_t waiting = 0;
+  std::vector<std::pair<EngineObserver*, uint32_t>> waiting;
   {
     const MutexLock lock(&mu);
-    waiting = queue.size();
+    for (DeviceIndex i = 0; i < lanes.size(); ++i) {
+      if (lanes[i].observer != nullptr) waiting.emplace_back(lanes[i].observer, queue.load(i).jobs);
+    }
   }
-  observer->OnQueue(waiting);
+  for (const auto& [lane_observer, jobs] : waiting) lane_observer->OnQueue(jobs);
 }
 
 }  // namespace kvtriage

@@ -4,6 +4,7 @@
 #define KVTRIAGE_SERVICE_ENGINE_ENGINE_STATE_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,6 +28,8 @@ namespace kvtriage {
 
 struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::State> {
   State(const EngineLimits& engine_limits, EngineObserver* engine_observer);
+  // Of the next device, before the first job.
+  void AddLane(EngineObserver* lane_observer);
 
   // ---- calls (any thread) ----
   void Submit(Call call, const RequestHeader& header, std::unique_ptr<Job> job);
@@ -38,6 +41,8 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   void Drain();
   // No more jobs: the queued ones are refused, NextJob answers null.
   void Stop();
+  // Answers all that waits with DEVICE_LOST, and what comes with DEVICE_SICK.
+  void GiveUp();
 
   // ---- streams (any thread; layer_calls.cc) ----
   void Open(const std::shared_ptr<LayerStream>& stream);
@@ -50,15 +55,15 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   void KeepGroups();
   void WakeKeeper();
 
-  // ---- the lane ----
-  std::unique_ptr<Job> NextJob() override;
+  // ---- the lanes ----
+  std::unique_ptr<Job> NextJob(DeviceIndex lane) override;
   bool HasRepeats(const Job& job) override;
   void Finish(std::unique_ptr<Job> job, CallResult result, absl::Duration spent) override;
   void Park(std::unique_ptr<Job> job, absl::Duration spent) override;
   void FinishRanks(std::vector<std::unique_ptr<Job>> ranks, std::vector<CallResult> results,
                    absl::Duration spent) override;
 
-  // A release that waits for the running job.
+  // A release that waits for running jobs.
   struct Waiting {
     std::vector<uint64_t> ids;
     Released released;
@@ -85,6 +90,22 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
     bool Touches(uint64_t session_id, const std::vector<uint64_t>& ids) const;
   };
 
+  struct LaneBooks {
+    LaneBooks(const EngineLimits& limits, uint64_t seed, EngineObserver* lane_observer)
+        : observer(lane_observer), admission(limits, seed) {}
+    EngineObserver* const observer;  // may be null
+    Admission admission;
+    std::optional<Running> running;
+    bool answering = false;  // a finished job's callbacks are being called
+  };
+  // The job that runs on the lane is over: its callbacks come next, then FinishAnswering.
+  void StopRunning(const Job& job, absl::Duration spent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void FinishAnswering(DeviceIndex lane) ABSL_LOCKS_EXCLUDED(mu);
+  // Whether a lane runs a job of the session, or one that touches the sequences.
+  bool Runs(uint64_t session_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool Runs(uint64_t session_id, const std::vector<uint64_t>& ids) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
   // Of a session that has not ended; else null.
   Books* BooksOf(const Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Answers or parks a call whose key is known, or that only resolves. Whether it is new and may
@@ -101,14 +122,15 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   // Answers jobs that left the queue without running. `dead`: their keys never run.
   void Refuse(std::vector<std::unique_ptr<Job>> jobs, const absl::Status& status, bool dead,
               Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // The running job of this session is over: releases and the session's end go on.
+  // A running job of this session is over: releases and the session's end go on, unless they wait
+  // for another lane's.
   void Settle(uint64_t session_id, Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void CloseSession(uint64_t session_id, Callbacks& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   uint32_t JobsLeft() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // The queue's next job that may run.
-  bool HasNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  std::unique_ptr<Job> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Whether a stream has the sequences of a queued job.
+  // The queue's next job that may run on the lane.
+  bool HasNext(DeviceIndex lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  std::unique_ptr<Job> TakeNext(DeviceIndex lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Whether a stream or a running job has the sequences of a queued job.
   bool Held(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // Starts the stream's next step, if there is one and none is under way.
@@ -157,19 +179,17 @@ struct Engine::State final : LaneDesk, std::enable_shared_from_this<Engine::Stat
   const std::shared_ptr<ScoreBudget> scores;  // of all sessions
 
   Mutex mu;
-  CondVar changed;  // a job came, the lane fell idle, or Stop
+  CondVar changed;  // a job came, a lane fell idle, or Stop
   IdempotencyStore store ABSL_GUARDED_BY(mu);
-  Admission admission ABSL_GUARDED_BY(mu);
+  std::deque<LaneBooks> lanes ABSL_GUARDED_BY(mu);  // by device
   JobQueue queue ABSL_GUARDED_BY(mu);
   GroupTable groups ABSL_GUARDED_BY(mu);
   CondVar groups_changed;  // a group's time may have come, or Stop
   std::unordered_map<uint64_t, Books> sessions ABSL_GUARDED_BY(mu);
-  std::optional<Running> running ABSL_GUARDED_BY(mu);
   uint64_t next_job_id ABSL_GUARDED_BY(mu) = 1;
   bool draining ABSL_GUARDED_BY(mu) = false;
   bool sick ABSL_GUARDED_BY(mu) = false;
   bool stopped ABSL_GUARDED_BY(mu) = false;
-  bool answering ABSL_GUARDED_BY(mu) = false;  // a finished job's callbacks are being called
 
   Mutex telling;  // keeps reports of the queue's length in order; taken before `mu`
 };

@@ -70,8 +70,7 @@ class FuseRun {
                        job_.id, plan_, [&] { return Write(bytes); });
       if (!status.ok()) {
         job_.sequences->Forget(spec_.sequence.sequence_id);
-        return Error(ErrorReason::kMoveFailed, "sequence.table", "writing rows failed")
-            .State(CacheState::kSeeLedger);
+        return WriteFailed(status, "sequence.table", "writing rows failed", CacheState::kSeeLedger);
       }
     }
     answer_.timing.move = watch.micros();

@@ -36,11 +36,10 @@ void Engine::State::Park(std::unique_ptr<Job> job, absl::Duration spent) {
   FaultPoint("group.before_park");
   Callbacks later;
   const uint64_t session_id = job->session_id();
+  const DeviceIndex lane = job->device;
   {
     const MutexLock lock(&mu);
-    admission.Learn(job->bytes, spent);
-    running.reset();
-    answering = true;
+    StopRunning(*job, spent);
     absl::Status status = CheckMayWait(*job);
     if (status.ok()) status = groups.Park(IdOf(*job, *job->call.session), job);
     if (!status.ok()) {
@@ -52,9 +51,7 @@ void Engine::State::Park(std::unique_ptr<Job> job, absl::Duration spent) {
     groups_changed.NotifyAll();
   }
   later.Run();
-  const MutexLock lock(&mu);
-  answering = false;
-  changed.NotifyAll();
+  FinishAnswering(lane);
 }
 
 absl::Status Engine::State::CheckMayWait(const Job& job) {
@@ -73,11 +70,10 @@ void Engine::State::FinishRanks(std::vector<std::unique_ptr<Job>> ranks,
                                 std::vector<CallResult> results, absl::Duration spent) {
   FaultPoint("result.before_store");
   Callbacks answers, later;
+  const DeviceIndex lane = ranks.front()->device;
   {
     const MutexLock lock(&mu);
-    admission.Learn(ranks.front()->bytes, spent);
-    running.reset();
-    answering = true;
+    StopRunning(*ranks.front(), spent);
     std::set<uint64_t> of;
     for (size_t i = 0; i < ranks.size(); ++i) {
       answers.AnswerAll(store.Finish(ranks[i]->key, absl::Now(), results[i]), results[i]);
@@ -90,9 +86,7 @@ void Engine::State::FinishRanks(std::vector<std::unique_ptr<Job>> ranks,
   for (size_t i = 0; i < ranks.size(); ++i) ranks[i]->call.done(std::move(results[i]));
   answers.Run();
   later.Run();
-  const MutexLock lock(&mu);
-  answering = false;
-  changed.NotifyAll();
+  FinishAnswering(lane);
 }
 
 // ---- time

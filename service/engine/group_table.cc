@@ -45,9 +45,13 @@ absl::Status GroupTable::Join(const GroupId& id, const Job& job, absl::Time dead
     found = groups_.try_emplace(id).first;
     found->second.kind = job.kind;
     found->second.size = spec.size;
+    found->second.device = job.device;
   }
   Group& group = found->second;
   if (group.kind != job.kind) return Mismatch("group.group_key", "the ranks make different calls");
+  if (group.device != job.device) {
+    return Error(ErrorReason::kMixedMemory, "group", "the ranks' memory is of different devices");
+  }
   if (group.size != spec.size) return Mismatch("group.size", "the ranks differ in it");
   if (!group.ranks.try_emplace(spec.rank, Rank{job.key, nullptr}).second) {
     return Mismatch("group.rank", "the rank has come already");
@@ -85,10 +89,17 @@ absl::Status GroupTable::Park(const GroupId& id, std::unique_ptr<Job>& job) {
   return absl::OkStatus();
 }
 
-std::vector<std::unique_ptr<Job>> GroupTable::TakeReady() {
+std::deque<GroupId>::const_iterator GroupTable::FindReady(DeviceIndex lane) const {
+  return std::find_if(ready_.begin(), ready_.end(), [this, lane](const GroupId& id) {
+    return groups_.find(id)->second.device == lane;
+  });
+}
+
+std::vector<std::unique_ptr<Job>> GroupTable::TakeReady(DeviceIndex lane) {
   std::vector<std::unique_ptr<Job>> jobs;
-  if (ready_.empty()) return jobs;
-  for (Member& member : End(GroupId(ready_.front()))) jobs.push_back(std::move(member.job));
+  const auto ready = FindReady(lane);
+  if (ready == ready_.cend()) return jobs;
+  for (Member& member : End(GroupId(*ready))) jobs.push_back(std::move(member.job));
   return jobs;
 }
 

@@ -41,7 +41,8 @@ class GroupTable {
   explicit GroupTable(const EngineLimits& limits) : limits_(limits) {}
 
   // A rank's call is admitted. GROUP_MISMATCH: the group is over, the rank has come already, or the
-  // calls differ in kind or in the number of ranks; QUOTA_STATE: too many groups.
+  // calls differ in kind or in the number of ranks; MIXED_MEMORY: they are for different devices;
+  // QUOTA_STATE: too many groups.
   absl::Status Join(const GroupId& id, const Job& job, absl::Time deadline);
 
   // Whether the job's call is still expected: its group has not ended meanwhile.
@@ -52,9 +53,10 @@ class GroupTable {
   // occupy too much.
   absl::Status Park(const GroupId& id, std::unique_ptr<Job>& job);
 
-  // The jobs of a group that is whole, in rank order; it is over then. Empty: there is none.
-  std::vector<std::unique_ptr<Job>> TakeReady();
-  bool HasReady() const { return !ready_.empty(); }
+  // The jobs of a group of the lane that is whole, in rank order; it is over then. Empty: there is
+  // none.
+  std::vector<std::unique_ptr<Job>> TakeReady(DeviceIndex lane);
+  bool HasReady(DeviceIndex lane) const { return FindReady(lane) != ready_.end(); }
 
   // Takes a group out: whoever comes late finds it over. `job` is null of a rank that does not wait
   // yet.
@@ -94,6 +96,7 @@ class GroupTable {
   };
   struct Group {
     CallKind kind = CallKind::kCompress;
+    DeviceIndex device = kHostMemory;
     std::map<uint32_t, Rank> ranks;  // that have come
     uint32_t size = 0, waiting = 0;
     uint64_t bytes = 0;
@@ -101,6 +104,8 @@ class GroupTable {
 
     bool whole() const { return waiting == size; }
   };
+
+  std::deque<GroupId>::const_iterator FindReady(DeviceIndex lane) const;
 
   const EngineLimits limits_;
   std::map<GroupId, Group> groups_;

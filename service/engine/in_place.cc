@@ -51,6 +51,14 @@ class SequenceUnits {
 
 }  // namespace
 
+absl::Status WriteFailed(const absl::Status& cause, std::string_view field, std::string_view text,
+                         CacheState state) {
+  const auto info = GetErrorInfo(cause);
+  const bool lost = info && info->reason == ErrorReason::kDeviceLost;
+  return Error(lost ? ErrorReason::kDeviceLost : ErrorReason::kMoveFailed, field, text)
+      .State(state);
+}
+
 void OpenSlot(const LedgerJob& job, wire::LedgerOp op, const IdempotencyKey& key, uint64_t job_id,
               const CompressPlan& plan) {
   job.ledger->Open(job.slot, op, key, job_id, UnitsOf(plan), job.counts_per_unit);

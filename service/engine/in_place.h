@@ -6,13 +6,20 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/core/error.h"
 #include "service/engine/move.h"
 #include "service/memory/ledger.h"
 
 namespace kvtriage {
+
+// The answer to a call of which a write has failed by `cause`: MOVE_FAILED, or DEVICE_LOST with the
+// device.
+absl::Status WriteFailed(const absl::Status& cause, std::string_view field, std::string_view text,
+                         CacheState state);
 
 // How far a job that writes came.
 struct MoveReport {

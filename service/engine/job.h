@@ -14,6 +14,7 @@
 #include "service/engine/group_part.h"
 #include "service/engine/idempotency.h"
 #include "service/engine/sequence_table.h"
+#include "service/memory/mapping.h"
 #include "service/policy/blend_spec.h"
 
 namespace kvtriage {
@@ -32,6 +33,7 @@ struct Job {
   std::vector<uint64_t> sequence_ids;        // ascending
   std::optional<uint32_t> ledger_slot;       // set when the call writes in place
   uint64_t bytes = 0;                        // about what the lane will read
+  DeviceIndex device = kHostMemory;          // whose lane runs it
   // Set for a step of a stream, which has `call` without `done` and no `spec`.
   std::shared_ptr<LayerStream> stream;
   LayerStep step = LayerStep::kOpen;

@@ -4,11 +4,15 @@
 
 #include "kvtriage/kernels/backend.h"
 #include "service/engine/engine_observer.h"
+#include "service/memory/device_memory.h"
 
 namespace kvtriage {
 
 struct JobContext {
   Backend& backend;
+  Backend& host_inputs;            // the same for score inputs in host memory (lane_device.h)
+  DeviceCopier* copier = nullptr;  // null: the lane's memory is the host's
+  DeviceIndex device = kHostMemory;
   EngineObserver* observer = nullptr;  // may be null
   const EngineLimits& limits;
   // DEADLINE_UNMEETABLE or KEY_DEAD once nobody waits for the job any more. Asked until the first

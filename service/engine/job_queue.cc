@@ -6,9 +6,21 @@
 
 namespace kvtriage {
 
-void JobQueue::Push(JobPtr job) {
+void JobQueue::Count(const Job& job) {
   ++size_;
-  bytes_ += job->bytes;
+  if (job.device >= loads_.size()) loads_.resize(job.device + 1);
+  ++loads_[job.device].jobs;
+  loads_[job.device].bytes += job.bytes;
+}
+
+void JobQueue::Uncount(const Job& job) {
+  --size_;
+  --loads_[job.device].jobs;
+  loads_[job.device].bytes -= job.bytes;
+}
+
+void JobQueue::Push(JobPtr job) {
+  Count(*job);
   const uint64_t id = job->session_id();
   auto turn = std::find_if(turns_.begin(), turns_.end(),
                            [id](const Turn& candidate) { return candidate.session_id == id; });
@@ -19,31 +31,32 @@ void JobQueue::Push(JobPtr job) {
   turn->jobs.push_back(std::move(job));
 }
 
-size_t JobQueue::FirstOf(const Turn& turn, const Held& held) {
+size_t JobQueue::FirstOf(const Turn& turn, DeviceIndex lane, const Held& held) {
   std::vector<uint64_t> passed_over;  // sequences of the jobs before, ascending
   for (size_t i = 0; i < turn.jobs.size(); ++i) {
     const Job& job = *turn.jobs[i];
     // The steps of an open stream come before whoever waits for its sequences.
-    if (job.in_stream() || (!Touches(job.sequence_ids, passed_over) && !held(job))) return i;
+    const bool free = job.in_stream() || (!Touches(job.sequence_ids, passed_over) && !held(job));
+    if (job.device == lane && free) return i;
     passed_over.insert(passed_over.end(), job.sequence_ids.begin(), job.sequence_ids.end());
     std::sort(passed_over.begin(), passed_over.end());
   }
   return turn.jobs.size();
 }
 
-bool JobQueue::HasNext(const Held& held) const {
-  return std::any_of(turns_.begin(), turns_.end(),
-                     [&held](const Turn& turn) { return FirstOf(turn, held) < turn.jobs.size(); });
+bool JobQueue::HasNext(DeviceIndex lane, const Held& held) const {
+  return std::any_of(turns_.begin(), turns_.end(), [&](const Turn& turn) {
+    return FirstOf(turn, lane, held) < turn.jobs.size();
+  });
 }
 
-JobQueue::JobPtr JobQueue::Next(const Held& held) {
+JobQueue::JobPtr JobQueue::Next(DeviceIndex lane, const Held& held) {
   for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
-    const size_t place = FirstOf(*turn, held);
+    const size_t place = FirstOf(*turn, lane, held);
     if (place == turn->jobs.size()) continue;
     JobPtr job = std::move(turn->jobs[place]);
     turn->jobs.erase(turn->jobs.begin() + static_cast<int64_t>(place));
-    --size_;
-    bytes_ -= job->bytes;
+    Uncount(*job);
     if (turn->jobs.empty()) {
       turns_.erase(turn);
     } else {
@@ -65,8 +78,7 @@ std::vector<JobQueue::JobPtr> JobQueue::Take(uint64_t session_id,
         left.push_back(std::move(job));
         continue;
       }
-      --size_;
-      bytes_ -= job->bytes;
+      Uncount(*job);
       taken.push_back(std::move(job));
     }
     turn->jobs = std::move(left);
@@ -77,9 +89,13 @@ std::vector<JobQueue::JobPtr> JobQueue::Take(uint64_t session_id,
 }
 
 std::vector<JobQueue::JobPtr> JobQueue::TakeAll() {
-  const auto nothing_held = [](const Job&) { return false; };
   std::vector<JobPtr> taken;
-  while (JobPtr job = Next(nothing_held)) taken.push_back(std::move(job));
+  for (Turn& turn : turns_) {
+    for (JobPtr& job : turn.jobs) taken.push_back(std::move(job));
+  }
+  turns_.clear();
+  loads_.clear();
+  size_ = 0;
   return taken;
 }
 

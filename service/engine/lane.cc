@@ -32,9 +32,15 @@ uint32_t Micros(absl::Duration duration) {
   return static_cast<uint32_t>(absl::ToInt64Microseconds(duration));
 }
 
+bool IsLost(const absl::Status& status) {
+  const auto info = GetErrorInfo(status);
+  return info && info->reason == ErrorReason::kDeviceLost;
+}
+
 // Every error that leaves the engine carries details; whatever else came out of a layer below is
 // ours.
 absl::Status Detailed(absl::Status status) {
+  if (IsLost(status)) return WithCacheState(status, CacheState::kSeeLedger);
   if (status.ok() || GetErrorInfo(status)) return status;
   return Error(ErrorReason::kInternal, "", "unexpected failure in the engine");
 }
@@ -79,8 +85,8 @@ absl::StatusOr<std::unique_ptr<GroupPart>> ScorePart(const JobContext& context, 
 
 }  // namespace
 
-Lane::Lane(Backend& backend, const EngineLimits& limits, EngineObserver* observer, LaneDesk& desk)
-    : backend_(backend), limits_(limits), observer_(observer), desk_(desk) {
+Lane::Lane(DeviceIndex index, DeviceLane device, const EngineLimits& limits, LaneDesk& desk)
+    : index_(index), device_lane_(std::move(device)), limits_(limits), desk_(desk) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -92,25 +98,45 @@ uint64_t Lane::RunningMs() const {
 }
 
 void Lane::Loop() {
-  while (std::unique_ptr<Job> job = desk_.NextJob()) {
+  absl::StatusOr<LaneDevice> made = device_lane_.make();
+  const bool ready = made.ok();
+  if (ready) device_ = *std::move(made);
+  ready_.set_value(made.status());
+  if (ready) RunJobs();
+  device_ = {};
+}
+
+void Lane::RunJobs() {
+  while (std::unique_ptr<Job> job = desk_.NextJob(index_)) {
     started_ns_.store(SteadyNs(), std::memory_order_relaxed);
     const Stopwatch watch;
     FaultPoint("lane.job_start");
     if (!job->ranks.empty()) {
       std::vector<CallResult> results = RunRanks(job->ranks);
       started_ns_.store(0, std::memory_order_relaxed);
+      absl::Status lost;
+      for (const CallResult& result : results) lost = IsLost(result.status) ? result.status : lost;
       desk_.FinishRanks(std::move(job->ranks), std::move(results), absl::Seconds(watch.seconds()));
+      TellLost(lost);
       continue;
     }
     CallResult result = Run(*job);
     started_ns_.store(0, std::memory_order_relaxed);
     const absl::Duration spent = absl::Seconds(watch.seconds());
+    const absl::Status status = result.status;
     if (job->part != nullptr) {
       desk_.Park(std::move(job), spent);
     } else {
       desk_.Finish(std::move(job), std::move(result), spent);
     }
+    TellLost(status);
   }
+}
+
+void Lane::TellLost(const absl::Status& status) {
+  if (lost_ || !IsLost(status)) return;
+  lost_ = true;
+  if (device_lane_.on_lost != nullptr) device_lane_.on_lost();
 }
 
 std::vector<CallResult> Lane::RunRanks(const std::vector<std::unique_ptr<Job>>& ranks) {
@@ -128,12 +154,18 @@ std::vector<CallResult> Lane::RunRanks(const std::vector<std::unique_ptr<Job>>& 
 
 CallResult Lane::Run(Job& job) {
   const absl::Duration waited = absl::Now() - job.admitted;
-  if (observer_ != nullptr && !job.closes_stream()) {
-    observer_->OnStage(Stage::kQueue, absl::ToDoubleSeconds(waited));
+  if (device_lane_.observer != nullptr && !job.closes_stream()) {
+    device_lane_.observer->OnStage(Stage::kQueue, absl::ToDoubleSeconds(waited));
   }
   auto answer = std::make_shared<Answer>();
   answer->job_id = job.id;
-  const JobContext context{backend_, observer_, limits_, [&job, this] {
+  const JobContext context{*device_.backend,
+                           device_.ForHostInputs(),
+                           device_.copier.get(),
+                           index_,
+                           device_lane_.observer,
+                           limits_,
+                           [&job, this] {
                              // What ends a stream has to be done whoever waits for it.
                              return job.closes_stream() ? absl::OkStatus()
                                                         : CheckWanted(job, desk_);

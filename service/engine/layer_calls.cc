@@ -49,6 +49,7 @@ void Engine::State::Open(const std::shared_ptr<LayerStream>& stream) {
     auto job = std::make_unique<Job>();
     job->stream = stream;
     job->kind = CallKind::kCompressLayers;
+    job->device = stream->device;
     job->call.session = stream->call.session;
     job->call.deadline = stream->call.deadline;
     job->call.cancelled = stream->dropped;
@@ -165,6 +166,7 @@ void Engine::State::PushStep(const std::shared_ptr<LayerStream>& stream, LayerSt
   job->id = next_job_id++;
   job->stream = stream;
   job->step = step;
+  job->device = stream->device;
   job->layer = layer.layer;
   job->stored = std::move(stored);
   job->kind = step == LayerStep::kLayer ? CallKind::kCompress : CallKind::kCompressLayers;

@@ -37,6 +37,7 @@ absl::Status Open(const JobContext& context, LayerStream& stream, Answer& answer
   KVTRIAGE_RETURN_IF_ERROR(CheckDrafts(*stream.sequences, spec));
   const Stopwatch watch;
   CompressPlan plan;
+  plan.pins = PinSet(context.device);
   Session& session = *stream.call.session;
   KVTRIAGE_RETURN_IF_ERROR(PlanCompress(session.memory(), session.ledger(), spec, plan));
   if (context.observer != nullptr) context.observer->OnStage(Stage::kPlan, watch.seconds());
@@ -58,7 +59,7 @@ absl::Status Open(const JobContext& context, LayerStream& stream, Answer& answer
     KVTRIAGE_ASSIGN_OR_RETURN(stream.progress.leases, ReserveSums(*stream.sequences, plan));
   }
   FillHead(spec, plan, std::get<CompressAnswer>(answer.body));
-  plan.pins = {};
+  plan.pins = PinSet();
   stream.progress.plan = std::move(plan);
   if (!InPlace(stream)) return absl::OkStatus();
   stream.progress.slot_open = true;

@@ -42,6 +42,7 @@ struct LayerStream {
   LayersCall call;
   CompressSpec spec;                         // of all layers; the header is empty
   uint64_t bytes = 0;                        // about what all layers together will read
+  DeviceIndex device = kHostMemory;          // whose lane runs its steps
   std::shared_ptr<SequenceTable> sequences;  // of the session
   std::vector<uint64_t> sequence_ids;        // ascending
   std::shared_ptr<std::atomic<bool>> dropped = std::make_shared<std::atomic<bool>>(false);

@@ -58,7 +58,9 @@ class ObserveRun {
       : job_(job),
         spec_(std::get<ObserveSpec>(job.spec)),
         limits_(LessAnswer(context.limits, spec_.steps.size())),
-        context_{context.backend, context.observer, limits_, context.stop},
+        context_{context.backend, context.host_inputs, context.copier,
+                 context.device,  context.observer,    limits_,
+                 context.stop},
         answer_(answer) {}
 
   absl::Status Run() {
@@ -105,6 +107,7 @@ class ObserveRun {
     whole_ = SpecOf(all_);
     whole_.act = {};
     Session& session = *job_.call.session;
+    plan_.pins = PinSet(context_.device);
     KVTRIAGE_RETURN_IF_ERROR(
         AsSteps(PlanCompress(session.memory(), session.ledger(), whole_, plan_), all_));
     for (const ScoresPtr& known : known_) {
@@ -134,8 +137,7 @@ class ObserveRun {
     const Stopwatch watch;
     for (size_t i = 0; i < sequences_.size(); ++i) {
       KVTRIAGE_RETURN_IF_ERROR(context_.stop());
-      KVTRIAGE_RETURN_IF_ERROR(
-          sequences_[i]->Fold(context_.backend, plan_.cache, plan_.sequences[i], context_.stop));
+      KVTRIAGE_RETURN_IF_ERROR(sequences_[i]->Fold(context_, plan_.cache, plan_.sequences[i]));
     }
     FaultPoint("lane.after_score");
     folded_ = watch.micros();
@@ -149,8 +151,7 @@ class ObserveRun {
     std::vector<TriageResult> results(evicting_.size());
     for (size_t j = 0; j < evicting_.size(); ++j) {
       const TriageSequence& sequence = run_->plan().sequences[j].triage;
-      const absl::Status status =
-          sequences_[evicting_[j]]->Triage(context_.backend, sequence, context_.stop, results[j]);
+      const absl::Status status = sequences_[evicting_[j]]->Triage(context_, sequence, results[j]);
       const auto info = GetErrorInfo(status);
       if (info && info->field == "protect") return InStep(status, evicting_[j], "sequence.");
       KVTRIAGE_RETURN_IF_ERROR(status);

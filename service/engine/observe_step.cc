@@ -56,8 +56,8 @@ std::vector<TriageLayer> ObservedSequence::NewRows(const PlanSequence& sequence,
   return layers;
 }
 
-absl::Status ObservedSequence::Fold(Backend& backend, const PlanCache& cache,
-                                    const PlanSequence& sequence, const StopCheck& stop) {
+absl::Status ObservedSequence::Fold(const JobContext& context, const PlanCache& cache,
+                                    const PlanSequence& sequence) {
   next_ = known_ == nullptr ? std::make_shared<RunningScores>()
                             : std::make_shared<RunningScores>(*known_);
   next_->lease = lease_;
@@ -77,27 +77,30 @@ absl::Status ObservedSequence::Fold(Backend& backend, const PlanCache& cache,
   Extend(end, sums);
   if (known_ != nullptr && known_->drafts > 0) {
     const auto drafts = DraftInputs(*known_->draft, known_->drafts, cache, sequence.triage.layers);
-    KVTRIAGE_RETURN_IF_ERROR(FoldRows(backend, drafts, static_cast<uint32_t>(known_->rows),
-                                      known_->drafts, policy_, stop, sums, counts_));
+    KVTRIAGE_RETURN_IF_ERROR(FoldRows(context.host_inputs, drafts,
+                                      static_cast<uint32_t>(known_->rows), known_->drafts, policy_,
+                                      context.stop, sums, counts_));
   }
   const uint32_t rows = sequence.spec->rows_count - step_.draft_rows;
-  KVTRIAGE_RETURN_IF_ERROR(
-      FoldRows(backend, NewRows(sequence, rows), end, rows, policy_, stop, sums, counts_));
+  KVTRIAGE_RETURN_IF_ERROR(FoldRows(context.backend, NewRows(sequence, rows), end, rows, policy_,
+                                    context.stop, sums, counts_));
   KVTRIAGE_RETURN_IF_ERROR(CheckUsable(counts_));
   FillEmpty(sequence.triage.layers, sums);
   next_->sums = std::make_shared<RowSums>(std::move(sums));
   if (step_.draft_rows > 0) {
-    next_->draft = KeepDrafts(sequence.triage.layers, step_.draft_rows);
+    KVTRIAGE_ASSIGN_OR_RETURN(next_->draft,
+                              KeepDrafts(sequence.triage.layers, step_.draft_rows, context.copier));
   }
   return absl::OkStatus();
 }
 
-absl::Status ObservedSequence::Triage(Backend& backend, const TriageSequence& sequence,
-                                      const StopCheck& stop, TriageResult& result) const {
+absl::Status ObservedSequence::Triage(const JobContext& context, const TriageSequence& sequence,
+                                      TriageResult& result) const {
   ScoredSequence scored;
+  KVTRIAGE_RETURN_IF_ERROR(ScoreSums(context.host_inputs, sequence, policy_, *next_->sums,
+                                     context.stop, scored, result));
   KVTRIAGE_RETURN_IF_ERROR(
-      ScoreSums(backend, sequence, policy_, *next_->sums, stop, scored, result));
-  KVTRIAGE_RETURN_IF_ERROR(SelectSequence(backend, sequence, policy_, {}, stop, scored, result));
+      SelectSequence(context.backend, sequence, policy_, {}, context.stop, scored, result));
   for (size_t l = 0; l < counts_.skipped.size(); ++l) {
     result.layers[l].skipped_rows = static_cast<uint32_t>(counts_.skipped[l]);
   }

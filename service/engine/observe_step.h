@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "kvtriage/kernels/backend.h"
 #include "service/engine/fold_rows.h"
+#include "service/engine/job_context.h"
 #include "service/engine/observe_checks.h"
 #include "service/engine/plan.h"
 
@@ -29,11 +29,11 @@ class ObservedSequence {
 
   // Adds the drafts that the call accepts, then the new rows that are none. NO_USABLE_ROW and what
   // FoldRows says.
-  absl::Status Fold(Backend& backend, const PlanCache& cache, const PlanSequence& sequence,
-                    const StopCheck& stop);
+  absl::Status Fold(const JobContext& context, const PlanCache& cache,
+                    const PlanSequence& sequence);
 
   // Chooses from the sums.
-  absl::Status Triage(Backend& backend, const TriageSequence& sequence, const StopCheck& stop,
+  absl::Status Triage(const JobContext& context, const TriageSequence& sequence,
                       TriageResult& result) const;
 
   bool started() const { return known_ == nullptr; }

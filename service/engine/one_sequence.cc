@@ -33,6 +33,7 @@ absl::Status PlanOneSequence(const Job& job, const CompressSpec& spec, CompressP
   const absl::Status fence = job.sequences->Check(spec.sequences.front());
   if (!fence.ok()) return WithFieldPrefix(fence, "sequence.");
   Session& session = *job.call.session;
+  plan.pins = PinSet(job.device);
   return AsOneSequence(PlanCompress(session.memory(), session.ledger(), spec, plan));
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/core/error.h"
 #include "service/memory/memory_unknown.h"
 
 namespace kvtriage {
@@ -12,6 +13,10 @@ absl::StatusOr<const RegionPin*> PinSet::Pin(SessionMemory& memory, uint64_t reg
   if (found != pins_.end()) return &found->second;
   absl::StatusOr<RegionPin> pin = memory.Pin(region_id);
   if (!pin.ok()) return MemoryUnknown(field);
+  if (pin->memory() != device_) {
+    return absl::Status(
+        Error(ErrorReason::kMixedMemory, field, "does not lie on the device of the call's cache"));
+  }
   return &pins_.emplace(region_id, *std::move(pin)).first->second;
 }
 

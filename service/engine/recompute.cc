@@ -121,14 +121,15 @@ RecomputeRun::RecomputeRun(JobContext context, const Job& job, Answer& answer)
     : context_(std::move(context)),
       memory_(job.call.session->memory()),
       spec_(std::get<SelectRecomputeSpec>(job.spec)),
-      answer_(answer) {}
+      answer_(answer),
+      gather_pins_(context_.device) {}
 
 absl::Status RecomputeRun::Diverge() {
   KVTRIAGE_RETURN_IF_ERROR(CheckMust(spec_));
   classes_ = ClassifyRows(spec_);
   if (classes_.candidates.empty()) return absl::OkStatus();
   const Stopwatch scoring;
-  PinSet pins;
+  PinSet pins(context_.device);
   DivergenceRequest request;
   KVTRIAGE_ASSIGN_OR_RETURN(request.fresh,
                             ResolveRows(memory_, spec_.fresh, classes_.candidates, "fresh", pins));

@@ -87,8 +87,8 @@ class RerotateRun {
     answer_.timing.move = watch.micros();
     if (!status.ok()) {
       if (!copy_) job_.sequences->Forget(spec_.sequence.sequence_id);
-      return Error(ErrorReason::kMoveFailed, "sequence.table", "rotating rows failed")
-          .State(copy_ ? CacheState::kUnharmed : CacheState::kSeeLedger);
+      return WriteFailed(status, "sequence.table", "rotating rows failed",
+                         copy_ ? CacheState::kUnharmed : CacheState::kSeeLedger);
     }
     const SequenceEffect effect = nothing ? SequenceEffect::kNone
                                   : copy_ ? SequenceEffect::kCopied

@@ -72,6 +72,11 @@ absl::StatusOr<DivergenceRows> ResolveRows(SessionMemory& memory, const RowSourc
   return ResolvePaged(memory, source, rows, field + ".paged", pins);
 }
 
+DeviceIndex DeviceOf(SessionMemory& memory, const RowSourceSpec& source) {
+  return source.tensor ? memory.DeviceOfRegion(source.tensor->region_id)
+                       : memory.DeviceOfCache(source.cache_id);
+}
+
 uint64_t RowBytes(SessionMemory& memory, const RowSourceSpec& source) {
   if (source.tensor) {
     return uint64_t{source.tensor->heads} * source.tensor->elems *

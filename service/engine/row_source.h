@@ -20,6 +20,9 @@ absl::StatusOr<DivergenceRows> ResolveRows(SessionMemory& memory, const RowSourc
                                            std::span<const int32_t> rows, std::string_view name,
                                            PinSet& pins);
 
+// Where it lies; the host's when the source is not known. Any thread.
+DeviceIndex DeviceOf(SessionMemory& memory, const RowSourceSpec& source);
+
 // Bytes of one row over all heads; 0 when the source is not known. Any thread.
 uint64_t RowBytes(SessionMemory& memory, const RowSourceSpec& source);
 

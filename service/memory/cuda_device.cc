@@ -21,7 +21,9 @@ namespace {
 
 absl::Status NoDevice(cudaError_t error, const char* text) {
   cudaGetLastError();
-  return Error(ErrorReason::kNoDevice, "", text).Got(static_cast<uint64_t>(error));
+  Error none(ErrorReason::kNoDevice, "", text);
+  if (error != cudaSuccess) none.Got(static_cast<uint64_t>(error));
+  return none;
 }
 
 // As the driver's tools print it: 8-4-4-4-12 hexadecimal digits.

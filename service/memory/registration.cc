@@ -158,17 +158,23 @@ absl::Status Registration::CheckCaches() {
       }
     }
   }
-  const FindRange find = [this](uint64_t id) -> const LentRange* {
-    if (id == 0) return nullptr;
-    if (id < kFirstRealId) return id <= ranges_.size() ? &ranges_[id - 1] : nullptr;
-    const auto found = older_.find(id);
-    return found == older_.end() ? nullptr : &found->second;
-  };
+  const FindRange find = [this](uint64_t id) { return FindRangeOf(id); };
   for (size_t i = 0; i < spec_.caches.size(); ++i) {
     const absl::Status placed = CheckCachePlacement(spec_.caches[i].spec, find);
     if (!placed.ok()) return WithFieldPrefix(placed, absl::StrCat("caches[", i, "]."));
   }
   return absl::OkStatus();
+}
+
+const LentRange* Registration::FindRangeOf(uint64_t id) const {
+  if (id == 0) return nullptr;
+  if (id < kFirstRealId) return id <= ranges_.size() ? &ranges_[id - 1] : nullptr;
+  const auto found = older_.find(id);
+  return found == older_.end() ? nullptr : &found->second;
+}
+
+DeviceIndex Registration::DeviceOf(const CacheSpec& cache) const {
+  return FindRangeOf(cache.layers.front().k.region_id)->place.memory;
 }
 
 absl::Status Registration::MapRegions() {
@@ -245,12 +251,15 @@ absl::Status Registration::Commit() {
   std::vector<std::shared_ptr<const RegisteredCache>> caches;
   for (size_t i = 0; i < spec_.caches.size(); ++i) {
     RegisteredCache cache{ids_.cache_ids[i], spec_.caches[i].tag,
-                          WithRealIds(spec_.caches[i].spec, ids_.region_ids)};
+                          WithRealIds(spec_.caches[i].spec, ids_.region_ids),
+                          DeviceOf(spec_.caches[i].spec)};
     caches.push_back(std::make_shared<const RegisteredCache>(std::move(cache)));
   }
   // Told before anybody can retire them, so that no total ever goes below zero.
   if (state_->observer != nullptr) {
-    for (const RegionRequest& region : spec_.regions) state_->observer->OnMapped(region.size);
+    for (size_t i = 0; i < ranges_.size(); ++i) {
+      state_->observer->OnMapped(DeviceOf(i), ranges_[i].bytes);
+    }
   }
   absl::Status committed;
   {
@@ -265,9 +274,9 @@ absl::Status Registration::Commit() {
     }
   }
   if (committed.ok() || state_->observer == nullptr) return committed;
-  for (const RegionRequest& region : spec_.regions) {
+  for (size_t i = 0; i < ranges_.size(); ++i) {
     state_->observer->OnRetiring();
-    state_->observer->OnUnmapped(region.size);
+    state_->observer->OnUnmapped(DeviceOf(i), ranges_[i].bytes);
   }
   return committed;
 }
@@ -278,8 +287,9 @@ void Registration::AddRegion(size_t index) {
   state_->mapped_bytes += request.size;
   state_->live[id] = std::make_shared<Region>(
       std::move(mappings_[index]), ranges_[index].place, request.writable, request.tag,
-      MapperOf(index),
-      [state = state_, id, bytes = request.size] { state->OnRegionClosed(id, bytes); });
+      MapperOf(index), [state = state_, id, memory = DeviceOf(index), bytes = request.size] {
+        state->OnRegionClosed(id, memory, bytes);
+      });
 }
 
 }  // namespace kvtriage

@@ -57,12 +57,14 @@ class Registration : public std::enable_shared_from_this<Registration> {
   // Of what the session has by now.
   absl::Status CheckQuotas();
   absl::Status CheckCaches();
+  const LentRange* FindRangeOf(uint64_t id) const;
   absl::Status MapRegions();
   absl::Status MapRegion(size_t index);
   absl::Status Commit();
   void AddRegion(size_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex);
 
   RegisteredIds MintIds();
+  DeviceIndex DeviceOf(const CacheSpec& cache) const;  // after CheckCaches
   CacheSpec WithRealIds(CacheSpec cache, const std::vector<uint64_t>& region_ids) const;
   bool StillLive() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex);
   Mapper& MapperOf(size_t region) const;

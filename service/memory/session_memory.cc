@@ -139,6 +139,18 @@ absl::StatusOr<std::shared_ptr<const RegisteredCache>> SessionMemory::FindCache(
   return found->second;
 }
 
+DeviceIndex SessionMemory::DeviceOfRegion(uint64_t region_id) {
+  MutexLock lock(&state_->mutex);
+  const auto found = state_->live.find(region_id);
+  return found == state_->live.end() ? kHostMemory : found->second->memory();
+}
+
+DeviceIndex SessionMemory::DeviceOfCache(uint64_t cache_id) {
+  MutexLock lock(&state_->mutex);
+  const auto found = state_->caches.find(cache_id);
+  return found == state_->caches.end() ? kHostMemory : found->second->memory;
+}
+
 std::vector<RegionListing> SessionMemory::ListRegions() {
   std::vector<RegionListing> out;
   MutexLock lock(&state_->mutex);
@@ -249,7 +261,7 @@ SessionMemory::State::Answers SessionMemory::State::AnsweredBy(uint64_t id) {
   return answered;
 }
 
-void SessionMemory::State::OnRegionClosed(uint64_t region_id, uint64_t bytes) {
+void SessionMemory::State::OnRegionClosed(uint64_t region_id, DeviceIndex memory, uint64_t bytes) {
   Answers answered;
   Regions::node_type gone;  // drops the region after the lock
   {
@@ -258,7 +270,7 @@ void SessionMemory::State::OnRegionClosed(uint64_t region_id, uint64_t bytes) {
     mapped_bytes -= bytes;
     answered = AnsweredBy(region_id);
   }
-  if (observer != nullptr) observer->OnUnmapped(bytes);
+  if (observer != nullptr) observer->OnUnmapped(memory, bytes);
   for (const auto& [done, counts] : answered) done(counts);
 }
 

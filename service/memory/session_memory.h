@@ -52,6 +52,7 @@ struct RegisteredCache {
   uint64_t cache_id = 0;
   uint32_t tag = 0;
   CacheSpec spec;
+  DeviceIndex memory = kHostMemory;  // of all its views
 };
 
 struct RegisteredIds {
@@ -98,9 +99,10 @@ struct MemoryQuota {
 class MappingObserver {
  public:
   virtual ~MappingObserver() = default;
-  virtual void OnMapped(uint64_t bytes) = 0;    // mapper's thread
-  virtual void OnRetiring() = 0;                // an unmapping is due; any thread
-  virtual void OnUnmapped(uint64_t bytes) = 0;  // mapper's thread, before `done` of an Unregister
+  virtual void OnMapped(DeviceIndex memory, uint64_t bytes) = 0;  // mapper's thread
+  virtual void OnRetiring() = 0;                                  // an unmapping is due; any thread
+  virtual void OnUnmapped(DeviceIndex memory,
+                          uint64_t bytes) = 0;  // mapper's thread, before `done` of an Unregister
 };
 
 class SessionMemory {
@@ -136,6 +138,10 @@ class SessionMemory {
   // MEMORY_UNKNOWN (one text for all causes), field "region_id" or "cache_id".
   absl::StatusOr<RegionPin> Pin(uint64_t region_id);
   absl::StatusOr<std::shared_ptr<const RegisteredCache>> FindCache(uint64_t cache_id);
+
+  // Which memory they lie in; the host's when they are not known.
+  DeviceIndex DeviceOfRegion(uint64_t region_id);
+  DeviceIndex DeviceOfCache(uint64_t cache_id);
 
   std::vector<RegionListing> ListRegions();
   std::vector<CacheListing> ListCaches();

@@ -35,7 +35,7 @@ struct SessionMemory::State : std::enable_shared_from_this<SessionMemory::State>
       : mapper(mapper), quota(quota), observer(observer), devices(devices) {}
 
   // A mapper's thread.
-  void OnRegionClosed(uint64_t region_id, uint64_t bytes);
+  void OnRegionClosed(uint64_t region_id, DeviceIndex memory, uint64_t bytes);
   void OnRegistrationOver(uint64_t number);
 
   // Moves out of `fds` what it takes: all or nothing.

@@ -1,6 +1,7 @@
 #include "service/observe/metrics.h"
 
 #include <cmath>
+#include <deque>
 #include <map>
 #include <span>
 #include <utility>
@@ -96,6 +97,35 @@ void ObserveQuality(PolicySeries& series, std::span<const LayerQuality> layers) 
 
 }  // namespace
 
+// What is counted by device.
+struct DeviceSeries {
+  DeviceSeries(SeriesMaker& make, const Labels& device)
+      : evicted(make.Counter(catalogue::kEvictedBytesTotal, device)),
+        reclaimable(make.Counter(catalogue::kReclaimableBytesTotal, device)),
+        moved(make.Counter(catalogue::kMovedBytesTotal, device)),
+        regions(make.Gauge(catalogue::kRegions, device)),
+        mapped(make.Gauge(catalogue::kMappedBytes, device)),
+        queue(make.Gauge(catalogue::kQueueJobs, device)),
+        busy(make.Counters(catalogue::kDeviceBusySecondsTotal, "stage", catalogue::kWorkValues,
+                           device)) {}
+
+  void OnStage(std::string_view stage, double seconds) {
+    for (size_t i = 0; i < catalogue::kWorkValues.size(); ++i) {
+      if (stage == catalogue::kWorkValues[i]) busy[i]->Increment(seconds);
+    }
+  }
+  void OnDecision(const Decision& decision) {
+    if (decision.outcome == DecisionOutcome::kFailed) return;
+    evicted.Increment(static_cast<double>(decision.evicted_bytes));
+    reclaimable.Increment(static_cast<double>(decision.reclaimable_bytes));
+    moved.Increment(static_cast<double>(decision.moved_bytes));
+  }
+
+  Counter &evicted, &reclaimable, &moved;
+  Gauge &regions, &mapped, &queue;
+  std::array<Counter*, catalogue::kWorkValues.size()> busy;
+};
+
 struct Metrics::Series {
   explicit Series(const MetricsSettings& settings)
       : default_policy(settings.default_policy), per_layer(settings.per_layer) {
@@ -117,7 +147,12 @@ struct Metrics::Series {
       rejections[reason] =
           &make.Counter(catalogue::kRejectionsTotal, {{"reason", std::string(ReasonName(reason))}});
     }
-    make.Gauge(catalogue::kQueueLimitJobs, Device()).Set(settings.queue_limit);
+    std::vector<std::string> names = settings.cuda_devices;
+    names.insert(names.begin(), catalogue::kDeviceValues[0]);
+    for (const std::string& name : names) {
+      devices.emplace_back(make, Labels{{"device", name}});
+      make.Gauge(catalogue::kQueueLimitJobs, {{"device", name}}).Set(settings.queue_limit);
+    }
     make.Gauge(catalogue::kRunningScoreLimitBytes, {})
         .Set(static_cast<double>(settings.score_limit));
     make.Gauge(catalogue::kBuildInfo,
@@ -130,8 +165,6 @@ struct Metrics::Series {
                                         {"sample_ratio", "0"}})
         .Set(1);
   }
-
-  static Labels Device() { return {{"device", catalogue::kDeviceValues[0]}}; }
 
   PolicySeries& PolicyOf(std::string_view name) {
     return !default_policy.empty() && name == default_policy ? policies.front() : policies.back();
@@ -152,11 +185,7 @@ struct Metrics::Series {
   Histogram& blend_left =
       make.Histogram(catalogue::kBlendLeftDivergenceRatio, catalogue::kErrorBuckets, {});
 
-  Counter& evicted = make.Counter(catalogue::kEvictedBytesTotal, Device());
-  Counter& reclaimable = make.Counter(catalogue::kReclaimableBytesTotal, Device());
-  Counter& moved = make.Counter(catalogue::kMovedBytesTotal, Device());
-  Gauge& regions = make.Gauge(catalogue::kRegions, Device());
-  Gauge& mapped = make.Gauge(catalogue::kMappedBytes, Device());
+  std::deque<DeviceSeries> devices;  // by DeviceIndex
   Gauge& unmaps_pending = make.Gauge(catalogue::kUnmapsPending, {});
   Gauge& score_bytes = make.Gauge(catalogue::kRunningScoreBytes, {});
   Counter& scores_dropped = make.Counter(catalogue::kRunningScoresDroppedTotal, {});
@@ -166,9 +195,6 @@ struct Metrics::Series {
       make.Counters(catalogue::kRpcCodesTotal, "code", catalogue::kCodeValues);
   std::array<Histogram*, catalogue::kTimedValues.size()> durations{};
   std::array<Histogram*, catalogue::kStageValues.size()> stages{};
-  std::array<Counter*, catalogue::kWorkValues.size()> busy =
-      make.Counters(catalogue::kDeviceBusySecondsTotal, "stage", catalogue::kWorkValues, Device());
-  Gauge& queue = make.Gauge(catalogue::kQueueJobs, Device());
   std::map<ErrorReason, Counter*> rejections;
   Gauge& sessions = make.Gauge(catalogue::kSessions, {});
   Counter& opened = make.Counter(catalogue::kSessionsOpenedTotal, {});
@@ -178,8 +204,35 @@ struct Metrics::Series {
   Gauge& draining = make.Gauge(catalogue::kDraining, {});
 };
 
-Metrics::Metrics(const MetricsSettings& settings) : series_(std::make_unique<Series>(settings)) {}
+// The other lanes' view: what has a label `device` goes to their own series.
+class Metrics::DeviceObserver final : public EngineObserver {
+ public:
+  DeviceObserver(Metrics& all, DeviceSeries& device) : all_(all), device_(device) {}
+
+  void OnStage(Stage stage, double seconds) override { all_.CountStage(stage, seconds, device_); }
+  void OnDecision(const Decision& decision) override { all_.CountDecision(decision, device_); }
+  void OnBlend(const BlendDecision& decision) override { all_.OnBlend(decision); }
+  void OnBlendWrite(const BlendWrite& write) override { all_.CountBlendWrite(write, device_); }
+  void OnQueue(uint32_t waiting) override { device_.queue.Set(waiting); }
+  void OnScores(uint64_t bytes) override { all_.OnScores(bytes); }
+  void OnScoresDropped() override { all_.OnScoresDropped(); }
+
+ private:
+  Metrics& all_;
+  DeviceSeries& device_;
+};
+
+Metrics::Metrics(const MetricsSettings& settings) : series_(std::make_unique<Series>(settings)) {
+  for (size_t i = 1; i < series_->devices.size(); ++i) {
+    devices_.push_back(std::make_unique<DeviceObserver>(*this, series_->devices[i]));
+  }
+}
 Metrics::~Metrics() = default;
+
+EngineObserver* Metrics::OfDevice(DeviceIndex device) {
+  if (device == kHostMemory) return this;
+  return devices_[device - 1].get();
+}
 
 std::string Metrics::Page() const {
   std::vector<prometheus::MetricFamily> families = series_->registry.Collect();
@@ -230,15 +283,20 @@ void Metrics::SetReady(bool ready) { series_->ready.Set(ready ? 1 : 0); }
 void Metrics::SetDraining() { series_->draining.Set(1); }
 
 void Metrics::OnStage(Stage stage, double seconds) {
+  CountStage(stage, seconds, series_->devices.front());
+}
+
+void Metrics::CountStage(Stage stage, double seconds, DeviceSeries& device) {
   const auto index = static_cast<size_t>(stage);
   series_->stages[index]->Observe(seconds);
-  const std::string_view name = catalogue::kStageValues[index];
-  for (size_t i = 0; i < catalogue::kWorkValues.size(); ++i) {
-    if (name == catalogue::kWorkValues[i]) series_->busy[i]->Increment(seconds);
-  }
+  device.OnStage(catalogue::kStageValues[index], seconds);
 }
 
 void Metrics::OnDecision(const Decision& decision) {
+  CountDecision(decision, series_->devices.front());
+}
+
+void Metrics::CountDecision(const Decision& decision, DeviceSeries& device) {
   PolicySeries& series = series_->PolicyOf(decision.policy);
   series.outcomes[static_cast<size_t>(decision.outcome)]->Increment();
   if (decision.outcome == DecisionOutcome::kFailed) return;  // it has no usable numbers
@@ -253,9 +311,7 @@ void Metrics::OnDecision(const Decision& decision) {
   ObserveMass(series, decision.mass);
   ObserveQuality(series, decision.quality);
   series_->layers.Observe(decision.layers);
-  series_->evicted.Increment(static_cast<double>(decision.evicted_bytes));
-  series_->reclaimable.Increment(static_cast<double>(decision.reclaimable_bytes));
-  series_->moved.Increment(static_cast<double>(decision.moved_bytes));
+  device.OnDecision(decision);
 }
 
 void Metrics::OnBlend(const BlendDecision& decision) {
@@ -267,26 +323,30 @@ void Metrics::OnBlend(const BlendDecision& decision) {
 }
 
 void Metrics::OnBlendWrite(const BlendWrite& write) {
-  series_->blend_tokens[2]->Increment(static_cast<double>(write.fused_rows));
-  series_->moved.Increment(static_cast<double>(write.bytes));
+  CountBlendWrite(write, series_->devices.front());
 }
 
-void Metrics::OnQueue(uint32_t waiting) { series_->queue.Set(waiting); }
+void Metrics::CountBlendWrite(const BlendWrite& write, DeviceSeries& device) {
+  series_->blend_tokens[2]->Increment(static_cast<double>(write.fused_rows));
+  device.moved.Increment(static_cast<double>(write.bytes));
+}
+
+void Metrics::OnQueue(uint32_t waiting) { series_->devices.front().queue.Set(waiting); }
 
 void Metrics::OnScores(uint64_t bytes) { series_->score_bytes.Set(static_cast<double>(bytes)); }
 
 void Metrics::OnScoresDropped() { series_->scores_dropped.Increment(); }
 
-void Metrics::OnMapped(uint64_t bytes) {
-  series_->regions.Increment();
-  series_->mapped.Increment(static_cast<double>(bytes));
+void Metrics::OnMapped(DeviceIndex memory, uint64_t bytes) {
+  series_->devices[memory].regions.Increment();
+  series_->devices[memory].mapped.Increment(static_cast<double>(bytes));
 }
 
 void Metrics::OnRetiring() { series_->unmaps_pending.Increment(); }
 
-void Metrics::OnUnmapped(uint64_t bytes) {
-  series_->regions.Decrement();
-  series_->mapped.Decrement(static_cast<double>(bytes));
+void Metrics::OnUnmapped(DeviceIndex memory, uint64_t bytes) {
+  series_->devices[memory].regions.Decrement();
+  series_->devices[memory].mapped.Decrement(static_cast<double>(bytes));
   series_->unmaps_pending.Decrement();
 }
 

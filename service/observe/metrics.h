@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/core/error.h"
@@ -17,6 +18,8 @@
 
 namespace kvtriage {
 
+struct DeviceSeries;  // of one value of the label `device`
+
 struct MetricsSettings {
   std::string default_policy;  // empty: every policy counts as "other"
   std::string backend = "auto";
@@ -24,6 +27,8 @@ struct MetricsSettings {
   bool per_layer = true;
   uint32_t queue_limit = 0;
   uint64_t score_limit = 0;  // bytes
+  // "cuda:0": the label of every CUDA device that is served, in the order of DeviceIndex.
+  std::vector<std::string> cuda_devices;
 };
 
 struct RpcOutcome {
@@ -36,6 +41,10 @@ class Metrics final : public EngineObserver, public MappingObserver, public Sess
  public:
   explicit Metrics(const MetricsSettings& settings);
   ~Metrics() override;
+
+  // For the lane of a device: the same metrics with its label. Lives as long as this. Of the host's
+  // memory (kHostMemory) it is this.
+  EngineObserver* OfDevice(DeviceIndex device);
 
   // The page in the text exposition format, version 0.0.4.
   std::string Page() const;
@@ -54,9 +63,9 @@ class Metrics final : public EngineObserver, public MappingObserver, public Sess
   void OnScores(uint64_t bytes) override;
   void OnScoresDropped() override;
 
-  void OnMapped(uint64_t bytes) override;
+  void OnMapped(DeviceIndex memory, uint64_t bytes) override;
   void OnRetiring() override;
-  void OnUnmapped(uint64_t bytes) override;
+  void OnUnmapped(DeviceIndex memory, uint64_t bytes) override;
 
   void OnAttached(const Session& session) override;
   void OnBound(const Session& session, const PeerProcess& peer) override;
@@ -64,7 +73,13 @@ class Metrics final : public EngineObserver, public MappingObserver, public Sess
 
  private:
   struct Series;
+  class DeviceObserver;
+  void CountStage(Stage stage, double seconds, DeviceSeries& device);
+  void CountDecision(const Decision& decision, DeviceSeries& device);
+  void CountBlendWrite(const BlendWrite& write, DeviceSeries& device);
+
   std::unique_ptr<Series> series_;
+  std::vector<std::unique_ptr<DeviceObserver>> devices_;  // CUDA's
 };
 
 // "ok", "client_error", "server_error" or "shed" as an index into catalogue::kResultValues.

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/time/clock.h"
+#include "tests/unit/engine/far_memory.h"
 
 // Two threads may hold copies of one error. The count of its references lives in Abseil, whose
 // packaged build ThreadSanitizer cannot see into: it takes the last drop for a race with every
@@ -59,20 +60,26 @@ RegisteredIds RegisterNow(Session& session, RegisterSpec spec) {
 }  // namespace
 
 EngineWorld::EngineWorld(const EngineLimits& limits, EngineObserver* observer,
-                         std::unique_ptr<Backend> backend) {
+                         std::unique_ptr<Backend> backend, std::vector<DeviceLane> lanes,
+                         const DeviceList* devices)
+    : devices_(devices) {
   if (backend == nullptr) backend = std::make_unique<PlainBackend>(hooks_);
-  engine_ = std::make_unique<Engine>(limits, std::move(backend), observer);
+  engine_ = std::make_unique<Engine>(limits, std::move(backend), observer, std::move(lanes));
+  EXPECT_EQ(engine_->WaitReady(), absl::OkStatus());
   SessionLimits session_limits;
   session_limits.attach_per_second = 1'000'000;
-  sessions_ =
-      std::make_unique<SessionTable>(1, session_limits, doorkeeper_, mapper_, nullptr, nullptr);
+  sessions_ = std::make_unique<SessionTable>(1, session_limits, doorkeeper_, mapper_, nullptr,
+                                             nullptr, devices);
   sessions_->SetEngineEnd(
       [this](const std::shared_ptr<Session>& session, std::function<void()> finished) {
         engine_->EndSession(session, std::move(finished));
       });
 }
 
-EngineWorld::~EngineWorld() { sessions_.reset(); }
+EngineWorld::~EngineWorld() {
+  sessions_.reset();
+  if (devices_ != nullptr) SettleMappers(mapper_, *devices_);
+}
 
 std::shared_ptr<Session> EngineWorld::Attach() {
   auto session = sessions_->Attach(
@@ -179,6 +186,10 @@ Lent::~Lent() { ::munmap(data_, bytes_); }
 
 uint64_t Lent::LendAgain(bool writable) {
   RegisterSpec spec;
+  if (LendOn::current != nullptr) {
+    spec.regions.push_back(LendOn::current->Lend(data_, bytes_, writable));
+    return RegisterNow(*session_, std::move(spec)).region_ids[0];
+  }
   const uint64_t ticket = session_->memory().AddTicket(Duplicate(fd_)).value();
   spec.regions.push_back({ticket, 0, bytes_, writable, 0, 0, ""});
   return RegisterNow(*session_, std::move(spec)).region_ids[0];

@@ -22,8 +22,10 @@ namespace kvtriage {
 
 class EngineWorld {
  public:
+  // `devices` (null: none) and their `lanes`; they outlive the world.
   explicit EngineWorld(const EngineLimits& limits = {}, EngineObserver* observer = nullptr,
-                       std::unique_ptr<Backend> backend = nullptr);
+                       std::unique_ptr<Backend> backend = nullptr,
+                       std::vector<DeviceLane> lanes = {}, const DeviceList* devices = nullptr);
   ~EngineWorld();
 
   Engine& engine() { return *engine_; }
@@ -38,6 +40,7 @@ class EngineWorld {
   std::shared_ptr<BackendHooks> hooks_ = std::make_shared<BackendHooks>();
   Doorkeeper doorkeeper_;
   Mapper mapper_;
+  const DeviceList* const devices_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<SessionTable> sessions_;
 };
@@ -75,7 +78,8 @@ PendingCall Resolve(EngineWorld& world, const std::shared_ptr<Session>& session,
 
 const CompressAnswer& CompressOf(const CallResult& result);
 
-// Memory that one worker lends: its own mapping of the memfd stays open beside the service's.
+// Memory that one worker lends: its own mapping of the memfd stays open beside the service's. On a
+// device while a LendOn lives (far_memory.h).
 class Lent {
  public:
   Lent(std::shared_ptr<Session> session, uint64_t bytes, bool writable = true);

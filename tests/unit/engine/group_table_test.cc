@@ -60,16 +60,16 @@ TEST_F(GroupTableTest, IsReadyWhenAllRanksWaitInRankOrder) {
   EXPECT_EQ(Join(*one, Id()), "ok");
   EXPECT_EQ(Join(*zero, Id()), "ok");
   EXPECT_EQ(Park(one, Id()), "ok");
-  EXPECT_FALSE(table_.HasReady());
+  EXPECT_FALSE(table_.HasReady(kHostMemory));
   EXPECT_EQ(table_.waiting(), 1u);
   EXPECT_EQ(Park(zero, Id()), "ok");
-  ASSERT_TRUE(table_.HasReady());
-  const auto jobs = table_.TakeReady();
+  ASSERT_TRUE(table_.HasReady(kHostMemory));
+  const auto jobs = table_.TakeReady(kHostMemory);
   ASSERT_EQ(jobs.size(), 2u);
   EXPECT_EQ(jobs[0]->key.session_id, 100u);
   EXPECT_EQ(jobs[1]->key.session_id, 101u);
   EXPECT_EQ(table_.waiting(), 0u);
-  EXPECT_FALSE(table_.HasReady());
+  EXPECT_FALSE(table_.HasReady(kHostMemory));
 }
 
 TEST_F(GroupTableTest, ItsTimeIsUpTheMarginBeforeTheEarliestDeadline) {
@@ -121,11 +121,11 @@ TEST_F(GroupTableTest, StrangersDoNotMeet) {
   EXPECT_EQ(Join(*zero, Id(1, 7)), "ok");
   EXPECT_EQ(Join(*theirs, Id(1, 8)), "ok");
   Park(theirs, Id(1, 8)), Park(zero, Id(1, 7));
-  EXPECT_FALSE(table_.HasReady());
+  EXPECT_FALSE(table_.HasReady(kHostMemory));
   EXPECT_THAT(table_.End(Id(1, 8)), SizeIs(1));
   EXPECT_EQ(Join(*one, Id(1, 7)), "ok");
   EXPECT_EQ(Park(one, Id(1, 7)), "ok");
-  EXPECT_TRUE(table_.HasReady());
+  EXPECT_TRUE(table_.HasReady(kHostMemory));
 }
 
 TEST_F(GroupTableTest, WhatIsOverStaysOver) {

@@ -246,7 +246,7 @@ TEST_P(Drafts, VoteLaterWithTheBitsTheyWouldHaveHadNow) {
       ASSERT_EQ(FoldRows(*backend, {newest}, kRows, kDrafts, policy, nullptr, now, counts),
                 absl::OkStatus());
       // Later: from copies, after the inputs' memory has been used for something else.
-      const auto drafts = KeepDrafts({layer}, kDrafts);
+      const auto drafts = KeepDrafts({layer}, kDrafts, nullptr).value();
       EXPECT_EQ(drafts->bytes(), DraftBytes({layer}, kDrafts));
       PlanCache cache;
       cache.layers.resize(1);

@@ -19,9 +19,9 @@ namespace kvtriage {
 inline constexpr uint64_t kPage = 4096;
 
 struct CountingObserver : MappingObserver {
-  void OnMapped(uint64_t bytes) override { mapped += bytes; }
+  void OnMapped(DeviceIndex, uint64_t bytes) override { mapped += bytes; }
   void OnRetiring() override { ++retiring; }
-  void OnUnmapped(uint64_t bytes) override {
+  void OnUnmapped(DeviceIndex, uint64_t bytes) override {
     mapped -= bytes;
     --retiring;
   }

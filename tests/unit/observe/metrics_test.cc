@@ -283,19 +283,45 @@ TEST(Metrics, ResultClasses) {
 
 TEST(Metrics, MappedMemoryGoesBackToZero) {
   Metrics metrics(WithDefault(""));
-  metrics.OnMapped(4096);
-  metrics.OnMapped(8192);
+  metrics.OnMapped(kHostMemory, 4096);
+  metrics.OnMapped(kHostMemory, 8192);
   metrics.OnRetiring();
   auto series = SeriesOf(metrics.Page());
   EXPECT_EQ(series.at("kvtriage_regions{device=\"cpu\"}"), 2);
   EXPECT_EQ(series.at("kvtriage_unmaps_pending"), 1);
-  metrics.OnUnmapped(8192);
+  metrics.OnUnmapped(kHostMemory, 8192);
   metrics.OnRetiring();
-  metrics.OnUnmapped(4096);
+  metrics.OnUnmapped(kHostMemory, 4096);
   series = SeriesOf(metrics.Page());
   EXPECT_EQ(series.at("kvtriage_mapped_bytes{device=\"cpu\"}"), 0);
   EXPECT_EQ(series.at("kvtriage_regions{device=\"cpu\"}"), 0);
   EXPECT_EQ(series.at("kvtriage_unmaps_pending"), 0);
+}
+
+TEST(Metrics, DevicesHaveSeriesOfTheirOwn) {
+  MetricsSettings settings = WithDefault("");
+  settings.cuda_devices = {"cuda:0", "cuda:3"};
+  Metrics metrics(settings);
+  EXPECT_EQ(metrics.OfDevice(kHostMemory), &metrics);
+  metrics.OfDevice(2)->OnQueue(4);
+  metrics.OfDevice(2)->OnStage(Stage::kScore, 0.5);
+  metrics.OfDevice(1)->OnBlendWrite({3, 768});
+  metrics.OnMapped(2, 4096);
+  const Decision decision = KeptDecision("");
+  metrics.OfDevice(1)->OnDecision(decision);
+  const auto series = SeriesOf(metrics.Page());
+  EXPECT_EQ(series.at("kvtriage_queue_jobs{device=\"cuda:3\"}"), 4);
+  EXPECT_EQ(series.at("kvtriage_queue_jobs{device=\"cpu\"}"), 0);
+  EXPECT_EQ(series.at("kvtriage_device_busy_seconds_total{device=\"cuda:3\",stage=\"score\"}"),
+            0.5);
+  EXPECT_EQ(series.at("kvtriage_device_busy_seconds_total{device=\"cpu\",stage=\"score\"}"), 0);
+  EXPECT_EQ(series.at("kvtriage_moved_bytes_total{device=\"cuda:0\"}"),
+            768 + static_cast<double>(decision.moved_bytes));
+  EXPECT_EQ(series.at("kvtriage_moved_bytes_total{device=\"cpu\"}"), 0);
+  EXPECT_EQ(series.at("kvtriage_regions{device=\"cuda:3\"}"), 1);
+  EXPECT_EQ(series.at("kvtriage_mapped_bytes{device=\"cuda:3\"}"), 4096);
+  // What has no such label is counted together.
+  EXPECT_EQ(series.at("kvtriage_blend_tokens_total{verdict=\"fused\"}"), 3);
 }
 
 // Series per request, session or tag would grow without bound.
@@ -308,8 +334,8 @@ TEST(Metrics, NumberOfSeriesDoesNotDependOnTraffic) {
   const size_t before = SeriesOf(metrics.Page()).size();
   for (int i = 0; i < 100'000; ++i) {
     metrics.OnCacheRegistered(static_cast<uint32_t>(i));
-    metrics.OnMapped(4096);
-    metrics.OnUnmapped(4096);
+    metrics.OnMapped(kHostMemory, 4096);
+    metrics.OnUnmapped(kHostMemory, 4096);
     metrics.OnRpc(RpcMethod::kRegisterRegions, {absl::StatusCode::kOk, std::nullopt, 0.001});
   }
   for (int i = 0; i < 1'000; ++i) metrics.OnDecision(KeptDecision("policy-" + std::to_string(i)));

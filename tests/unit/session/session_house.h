@@ -54,9 +54,9 @@ struct SessionHouse : SessionObserver, MappingObserver {
   void OnEnded(const Session&, EndCause cause) override {
     events.Add("ended " + std::string(EndCauseName(cause)));
   }
-  void OnMapped(uint64_t bytes) override { mapped += bytes; }
+  void OnMapped(DeviceIndex, uint64_t bytes) override { mapped += bytes; }
   void OnRetiring() override {}
-  void OnUnmapped(uint64_t bytes) override {
+  void OnUnmapped(DeviceIndex, uint64_t bytes) override {
     mapped -= bytes;
     events.Add("unmapped");
   }
