@@ -24,6 +24,8 @@ struct Config {
   bool reflection = false;
   uint32_t keepalive_ms = 5'000, keepalive_timeout_ms = 5'000;
   std::string backend = "auto";
+  std::string cuda_devices = "all";  // or "none", or UUIDs with commas between them
+  uint64_t cuda_arena_bytes = uint64_t{256} << 20;
   uint32_t cpu_threads = 0;  // 0: all cores
   uint32_t stuck_ms = 30'000;
   PolicyDefaults policy;

@@ -37,7 +37,9 @@ absl::Status SetOptionalRows(Text text, std::optional<uint32_t>& rows) {
 }
 
 absl::Status SetBackend(Text text, Config& config) {
-  if (text != "auto" && text != "cpu") return absl::InvalidArgumentError("expected auto or cpu");
+  if (text != "auto" && text != "cpu" && text != "cuda") {
+    return absl::InvalidArgumentError("expected auto, cpu or cuda");
+  }
   config.backend = std::string(text);
   return absl::OkStatus();
 }
@@ -142,7 +144,7 @@ constexpr std::array kKeys = std::to_array<ConfigKey>({
      },
      [](const Config& c) { return Number(c.limits.max_regions); }},
     {"memory.max_host_bytes", "1 or more bytes", "4096GiB",
-     "Host memory that one session may lend.",
+     "Memory that one session may lend, the host's and devices' together.",
      [](Text text, Config& c) {
        return Take(ParseBytes(text, 1, uint64_t{1} << 62), c.limits.max_host_bytes);
      },
@@ -152,9 +154,20 @@ constexpr std::array kKeys = std::to_array<ConfigKey>({
        return Take(ParseBytes(text, 4096, kHardMaxLedgerBytes), c.limits.ledger_bytes);
      },
      [](const Config& c) { return PrintBytes(c.limits.ledger_bytes); }},
-    {"backend", "auto, cpu", "auto",
-     "Where jobs run. This release has the CPU backend only: both mean it.", &SetBackend,
-     [](const Config& c) { return c.backend; }},
+    {"backend", "auto, cpu, cuda", "auto",
+     "Which memory is served besides the host's, which always is: `auto` CUDA devices if there are "
+     "some, `cpu` none, `cuda` devices or no start.",
+     &SetBackend, [](const Config& c) { return c.backend; }},
+    {"cuda.devices", "all, none, or UUIDs with commas between them", "all",
+     "CUDA devices that are served. One that is named has to be there.",
+     [](Text text, Config& c) { return Take(ParseDevices(text), c.cuda_devices); },
+     [](const Config& c) { return c.cuda_devices; }},
+    {"cuda.arena_bytes", "16MiB to 64GiB", "256MiB",
+     "Working memory on each CUDA device, taken at the start and held for life.",
+     [](Text text, Config& c) {
+       return Take(ParseBytes(text, uint64_t{16} << 20, uint64_t{64} << 30), c.cuda_arena_bytes);
+     },
+     [](const Config& c) { return PrintBytes(c.cuda_arena_bytes); }},
     {"lane.cpu_threads", "0 to 1024", "0",
      "Threads of the CPU lane, its own included; 0 is one per core.",
      [](Text text, Config& c) { return Take(ParseNumber(text, 0, 1024), c.cpu_threads); },

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/core/checked_math.h"
+#include "service/validate/device_uuid.h"
 
 namespace kvtriage {
 namespace {
@@ -89,6 +90,18 @@ absl::StatusOr<std::vector<uint32_t>> ParseIds(std::string_view text) {
     begin = end + 1;
   }
   return ids;
+}
+
+absl::StatusOr<std::string> ParseDevices(std::string_view text) {
+  if (text == "all" || text == "none") return std::string(text);
+  for (std::string_view rest = text;;) {
+    const size_t comma = rest.find(',');
+    if (!IsDeviceUuid(rest.substr(0, comma))) {
+      return absl::InvalidArgumentError("expected all, none, or UUIDs (GPU-...), never ordinals");
+    }
+    if (comma == std::string_view::npos) return std::string(text);
+    rest.remove_prefix(comma + 1);
+  }
 }
 
 absl::StatusOr<std::string> ParseSocketPath(std::string_view text) {

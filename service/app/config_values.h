@@ -19,6 +19,8 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text, uint64_t low, uint64_
 absl::StatusOr<double> ParseShare(std::string_view text);  // above 0, at most 1
 // Numbers with commas between them; empty text is an empty list.
 absl::StatusOr<std::vector<uint32_t>> ParseIds(std::string_view text);
+// "all", "none", or UUIDs of CUDA devices ("GPU-..." or "MIG-...") with commas between them.
+absl::StatusOr<std::string> ParseDevices(std::string_view text);
 // A Unix socket's path, absolute, at most 107 bytes; a leading "unix:" is left out.
 absl::StatusOr<std::string> ParseSocketPath(std::string_view text);
 

@@ -50,8 +50,8 @@ std::string ConfigMarkdown() {
       "private services such as the one that the command line tool starts |\n"
       "| `--version`, `--help` | print and end |\n\n"
       "Exit codes: 0 drained; 1 could not start or stop (a socket or port is taken, too few file "
-      "descriptors, a shutdown\nthat hangs); 2 bad configuration or flags; 71 stuck (a job or an "
-      "unmapping that does not end).\n");
+      "descriptors, a shutdown\nthat hangs); 2 bad configuration or flags; 70 a CUDA device "
+      "failed for good; 71 stuck\n(a job or an unmapping that does not end).\n");
   return out;
 }
 

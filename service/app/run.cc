@@ -31,7 +31,7 @@ constexpr char kUsage[] =
 
 constexpr char kExitCodes[] =
     "\nExit codes: 0 drained, 1 could not start or stop, 2 bad configuration or flags,\n"
-    "71 stuck (a job or an unmapping that does not end).\n";
+    "70 a CUDA device failed for good, 71 stuck (a job or an unmapping that does not end).\n";
 
 int Fail(const absl::Status& status, int code) {
   std::fprintf(stderr, "kvtriaged: %s\n", std::string(status.message()).c_str());

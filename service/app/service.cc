@@ -9,8 +9,10 @@
 
 #include "kernels/core/status_macros.h"
 #include "service/app/connection_count.h"
+#include "service/app/cuda_support.h"
 #include "service/app/descriptor_budget.h"
 #include "service/app/exit_codes.h"
+#include "service/app/loss_report.h"
 #include "service/app/process_signals.h"
 #include "service/app/session_reports.h"
 #include "service/app/watchdog.h"
@@ -29,6 +31,7 @@ namespace {
 constexpr uint64_t kMapperStuckMs = 5'000;
 constexpr uint64_t kSickMs = 1'000;  // for clients to see it and for the log to be read
 constexpr uint64_t kFlushMs = 50;
+constexpr uint64_t kLostMs = 40;  // for answers to leave, before the log is flushed
 
 // How long the steps of a shutdown may take before the next one comes anyway.
 struct ShutdownTimes {
@@ -56,8 +59,9 @@ absl::StatusOr<Listeners> Bind(const Config& config) {
   return Listeners{std::move(main), std::move(fd)};
 }
 
-MetricsSettings MetricsSettingsOf(const Config& config) {
+MetricsSettings MetricsSettingsOf(const Config& config, const CudaSupport& cuda) {
   MetricsSettings settings;
+  settings.cuda_devices = cuda.names;
   settings.default_policy = config.policy.name;
   settings.backend = config.backend;
   settings.model = config.model;
@@ -104,36 +108,63 @@ PeerRule PeerRuleOf(const Config& config) {
   return rule;
 }
 
+std::vector<DeviceLane> LanesOf(const CudaSupport& cuda, Metrics& metrics) {
+  std::vector<DeviceLane> lanes = cuda.lanes;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    lanes[i].observer = metrics.OfDevice(static_cast<DeviceIndex>(i + 1));
+  }
+  return lanes;
+}
+
 std::string FileName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
 
 // In the order in which they are made; they end in the opposite one.
 struct Service::Parts {
-  explicit Parts(const Config& settings)
+  Parts(const Config& settings, CudaSupport cuda_support, std::shared_ptr<LossReport> loss_report)
       : config(settings),
+        loss(std::move(loss_report)),
         log({.level = settings.log_level}),
-        metrics(MetricsSettingsOf(settings)),
+        metrics(MetricsSettingsOf(settings, cuda_support)),
         reports(metrics, log),
+        cuda(std::move(cuda_support)),
         engine(EngineLimitsOf(settings), MakeCpuBackend(static_cast<int>(settings.cpu_threads)),
-               &metrics),
-        sessions(epoch, SessionLimitsOf(settings), doorkeeper, mapper, &reports, &metrics),
-        core{epoch,   sessions, engine,          prober,          doorkeeper,
-             metrics, log,      settings.limits, settings.policy, FileName(settings.fd_uds)},
+               &metrics, LanesOf(cuda, metrics)),
+        sessions(epoch, SessionLimitsOf(settings), doorkeeper, mapper, &reports, &metrics,
+                 &cuda.devices),
+        prober(&cuda.devices, [this] { loss->Tell(); }),
+        core{epoch,
+             sessions,
+             engine,
+             prober,
+             cuda.devices,
+             doorkeeper,
+             metrics,
+             log,
+             settings.limits,
+             settings.policy,
+             FileName(settings.fd_uds)},
         connections(settings.limits.max_connections) {
     sessions.SetEngineEnd(
         [this](const std::shared_ptr<Session>& session, std::function<void()> finished) {
           engine.EndSession(session, std::move(finished));
         });
   }
+  ~Parts() {
+    loss->SetReceiver(nullptr);
+    SettleMappers(mapper, cuda.devices);
+  }
 
   const Config config;
   const uint64_t epoch = RandomNumber();
+  const std::shared_ptr<LossReport> loss;
   Log log;
   Metrics metrics;
   std::unique_ptr<MetricsHttp> http;
   SessionReports reports;
   Mapper mapper;
+  CudaSupport cuda;
   Doorkeeper doorkeeper;
   Engine engine;
   SessionTable sessions;
@@ -148,7 +179,9 @@ struct Service::Parts {
   void ServeFdSocket(UnixListener listener);
   void ServeMainSocket(UnixListener listener);
   void StartWatchdog();
-  void OnStuck(std::string_view what);
+  void OnStuck(const Watchdog::Watched& what);
+  void OnLost();
+  void TellSick(uint64_t ms_left, bool started);
   void LogStart();
   void Drain();
   void ShutDown(const ShutdownTimes& times, absl::Duration left);
@@ -182,28 +215,60 @@ void Service::Parts::ServeMainSocket(UnixListener listener) {
 }
 
 void Service::Parts::StartWatchdog() {
-  watchdog.emplace(doorkeeper,
-                   std::vector<Watchdog::Watched>{
-                       {"mapper", [this] { return mapper.BusyMs(); }, kMapperStuckMs},
-                       {"lane", [this] { return engine.RunningMs(); }, config.stuck_ms}},
-                   [this](const Watchdog::Watched& watched) { OnStuck(watched.name); });
+  std::vector<Watchdog::Watched> watched{
+      {"mapper", [this] { return mapper.BusyMs(); }, kMapperStuckMs},
+      {"lane", [this] { return engine.RunningMs(); }, config.stuck_ms, "all"}};
+  for (DeviceIndex i = 1; i <= cuda.devices.size(); ++i) {
+    watched.push_back({"mapper", [this, i] { return cuda.devices.at(i).mapper().BusyMs(); },
+                       kMapperStuckMs, cuda.names[i - 1]});
+  }
+  watchdog.emplace(doorkeeper, std::move(watched),
+                   [this](const Watchdog::Watched& what) { OnStuck(what); });
 }
 
 // Nobody can be helped any more, but they can be told: then the supervisor gets its turn.
-void Service::Parts::OnStuck(std::string_view what) {
-  core.sick = true;
+void Service::Parts::OnStuck(const Watchdog::Watched& what) {
   engine.MarkSick();
-  metrics.SetReady(false);
-  server->SetHealth(/*alive=*/false, /*started=*/true, /*ready=*/false);
-  log.Write(LogLine(LogLevel::kError, "stuck").Add("device", "cpu").Add("part", what));
-  sessions.NotifyAll({NoticeKind::kDeviceSick, static_cast<uint32_t>(kSickMs), ""});
+  log.Write(LogLine(LogLevel::kError, "stuck").Add("device", what.device).Add("part", what.name));
+  TellSick(kSickMs, /*started=*/true);
   doorkeeper.After(kSickMs, [this] {
     log.Flush(kFlushMs);
     _exit(kExitStuck);
   });
 }
 
+// Nothing works any more in a process whose device has failed: another one takes its place.
+void Service::Parts::OnLost() {
+  if (core.sick.exchange(true)) return;
+  engine.GiveUp();
+  log.Write(LogLine(LogLevel::kError, "device_lost"));
+  TellSick(kLostMs, /*started=*/false);
+  doorkeeper.After(kLostMs, [this] {
+    log.Flush(kFlushMs);
+    _exit(kExitDeviceLost);
+  });
+}
+
+void Service::Parts::TellSick(uint64_t ms_left, bool started) {
+  core.sick = true;
+  metrics.SetReady(false);
+  server->SetHealth(/*alive=*/false, started, /*ready=*/false);
+  sessions.NotifyAll({NoticeKind::kDeviceSick, static_cast<uint32_t>(ms_left), ""});
+}
+
 void Service::Parts::LogStart() {
+  for (DeviceIndex i = 1; i <= cuda.devices.size(); ++i) {
+    const DeviceFacts& facts = cuda.devices.at(i).facts();
+    log.Write(LogLine(LogLevel::kInfo, "cuda_device")
+                  .Add("device", cuda.names[i - 1])
+                  .Add("uuid", facts.uuid)
+                  .Add("memory_bytes", facts.memory_bytes)
+                  .Add("driver", uint64_t{facts.driver_version}));
+  }
+  if (cuda.devices.size() == 0) {
+    log.Write(LogLine(LogLevel::kInfo, "no_cuda_device")
+                  .Add("text", std::string(cuda.devices.why_none().message())));
+  }
   log.Write(LogLine(LogLevel::kInfo, "started")
                 .Add("version", KVTRIAGE_VERSION)
                 .AddHex("epoch", epoch)
@@ -253,9 +318,12 @@ Service::~Service() = default;
 absl::StatusOr<std::unique_ptr<Service>> Service::Start(const Config& config) {
   KVTRIAGE_RETURN_IF_ERROR(CheckDescriptorBudget(config.limits));
   KVTRIAGE_ASSIGN_OR_RETURN(Listeners listeners, Bind(config));
+  const auto loss = std::make_shared<LossReport>();
+  KVTRIAGE_ASSIGN_OR_RETURN(CudaSupport cuda, OpenCuda(config, [loss] { loss->Tell(); }));
   std::unique_ptr<Service> service(new Service);
-  service->parts_ = std::make_unique<Parts>(config);
+  service->parts_ = std::make_unique<Parts>(config, std::move(cuda), loss);
   Parts& parts = *service->parts_;
+  KVTRIAGE_RETURN_IF_ERROR(parts.engine.WaitReady());
   if (!config.metrics.empty()) {
     KVTRIAGE_ASSIGN_OR_RETURN(
         parts.http, MetricsHttp::Start(config.metrics, [&parts] { return parts.metrics.Page(); }));
@@ -274,6 +342,7 @@ absl::StatusOr<std::unique_ptr<Service>> Service::Start(const Config& config) {
   parts.ServeFdSocket(std::move(listeners.fd));
   parts.ServeMainSocket(std::move(listeners.main));
   parts.StartWatchdog();
+  loss->SetReceiver([&parts] { parts.doorkeeper.Post([&parts] { parts.OnLost(); }); });
   parts.metrics.SetReady(true);
   parts.server->SetHealth(/*alive=*/true, /*started=*/true, /*ready=*/true);
   parts.LogStart();

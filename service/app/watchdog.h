@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,7 @@ class Watchdog {
     std::string_view name;  // for the log: "mapper", "lane"
     std::function<uint64_t()> busy_ms;
     uint64_t limit_ms = 0;
+    std::string device = "cpu";  // for the log
   };
 
   // Looks four times a second. `on_stuck` runs at most once, on the doorkeeper's thread.

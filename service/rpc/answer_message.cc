@@ -221,7 +221,8 @@ void FillListing(const std::vector<RegionListing>& regions, const std::vector<Ca
     v1::ListRegionsResponse::Region& message = *response.add_regions();
     message.set_region_id(region.region_id);
     message.set_tag(region.tag);
-    message.set_kind(v1::ListRegionsResponse::Region::KIND_HOST);
+    message.set_kind(region.memory == kHostMemory ? v1::ListRegionsResponse::Region::KIND_HOST
+                                                  : v1::ListRegionsResponse::Region::KIND_CUDA_IPC);
     message.set_size(region.size);
     message.set_access(region.writable ? v1::ACCESS_READ_WRITE : v1::ACCESS_READ);
     message.set_pins(region.pins);

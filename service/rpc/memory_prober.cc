@@ -18,6 +18,8 @@ namespace {
 
 constexpr int kMaxWaiting = 8;
 constexpr uint32_t kRetryMs = 200;
+// A multiple of the pattern's words.
+constexpr uint64_t kDeviceChunk = uint64_t{4} << 20;
 
 absl::StatusOr<RegionPin> PinFor(const std::shared_ptr<Session>& session, const ProbeSpec& spec) {
   KVTRIAGE_ASSIGN_OR_RETURN(RegionPin pin, session->memory().Pin(spec.region_id));
@@ -32,18 +34,56 @@ absl::StatusOr<RegionPin> PinFor(const std::shared_ptr<Session>& session, const 
   return pin;
 }
 
-ProbeResult Run(const RegionPin& pin, const ProbeSpec& spec) {
+}  // namespace
+
+MemoryProber::MemoryProber(const DeviceList* devices, std::function<void()> on_lost)
+    : devices_(devices),
+      on_lost_(std::move(on_lost)),
+      copiers_(devices == nullptr ? 1 : devices->size() + 1) {}
+
+MemoryProber::~MemoryProber() {
+  // What was made on the thread goes there.
+  thread_.Post([this] { copiers_.clear(); });
+}
+
+absl::StatusOr<ProbeResult> MemoryProber::Run(const RegionPin& pin, const ProbeSpec& spec) {
   const absl::Time begin = absl::Now();
-  const std::span<std::byte> bytes(pin.data() + spec.offset, spec.length);
-  if (spec.write) WritePattern(bytes, spec.seed);
   ProbeResult result;
-  result.checksum = Fnv1a64(bytes);
+  if (pin.memory() == kHostMemory) {
+    const std::span<std::byte> bytes(pin.data() + spec.offset, spec.length);
+    if (spec.write) WritePattern(bytes, spec.seed);
+    result.checksum = Fnv1a64(bytes);
+  } else {
+    const absl::Status probed = RunOnDevice(pin, spec, result);
+    const auto info = GetErrorInfo(probed);
+    if (info && info->reason == ErrorReason::kDeviceLost && on_lost_ != nullptr) on_lost_();
+    KVTRIAGE_RETURN_IF_ERROR(probed);
+  }
   result.microseconds = static_cast<uint32_t>(
       std::clamp<int64_t>(absl::ToInt64Microseconds(absl::Now() - begin), 0, UINT32_MAX));
   return result;
 }
 
-}  // namespace
+absl::Status MemoryProber::RunOnDevice(const RegionPin& pin, const ProbeSpec& spec,
+                                       ProbeResult& result) {
+  std::unique_ptr<DeviceCopier>& copier = copiers_[pin.memory()];
+  if (copier == nullptr) {
+    KVTRIAGE_ASSIGN_OR_RETURN(copier, devices_->at(pin.memory()).MakeCopier());
+  }
+  result.checksum = kFnvStart;
+  std::vector<std::byte> chunk(std::min(spec.length, kDeviceChunk));
+  for (uint64_t at = 0; at < spec.length; at += chunk.size()) {
+    const std::span<std::byte> bytes(chunk.data(), std::min(spec.length - at, kDeviceChunk));
+    std::byte* const there = pin.data() + spec.offset + at;
+    if (spec.write) {
+      WritePattern(bytes, spec.seed + at / sizeof(uint64_t));
+      KVTRIAGE_RETURN_IF_ERROR(copier->ToDevice(there, bytes));
+    }
+    KVTRIAGE_RETURN_IF_ERROR(copier->ToHost(bytes, there));
+    result.checksum = Fnv1a64(bytes, result.checksum);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ProbeSpec> ParseProbe(const v1::ProbeMemoryRequest& request) {
   KVTRIAGE_RETURN_IF_ERROR(CheckEnum("op", request.op(), &v1::ProbeMemoryRequest::Op_IsValid));
@@ -62,8 +102,7 @@ absl::StatusOr<ProbeSpec> ParseProbe(const v1::ProbeMemoryRequest& request) {
   return spec;
 }
 
-uint64_t Fnv1a64(std::span<const std::byte> bytes) {
-  uint64_t hash = 0xcbf29ce484222325u;
+uint64_t Fnv1a64(std::span<const std::byte> bytes, uint64_t hash) {
   for (const std::byte byte : bytes) {
     hash = (hash ^ static_cast<uint64_t>(byte)) * 0x100000001b3u;
   }
@@ -88,7 +127,7 @@ void MemoryProber::Probe(const std::shared_ptr<Session>& session, const ProbeSpe
   // A std::function must be copyable, a pin is not.
   auto shared_pin = std::make_shared<RegionPin>(*std::move(pin));
   thread_.Post([this, shared_pin = std::move(shared_pin), spec, done = std::move(done)]() mutable {
-    const ProbeResult result = Run(*shared_pin, spec);
+    const absl::StatusOr<ProbeResult> result = Run(*shared_pin, spec);
     shared_pin.reset();  // before the answer: who has it may unregister at once
     waiting_.fetch_sub(1);
     done(result);

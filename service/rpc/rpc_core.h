@@ -22,6 +22,7 @@ struct RpcCore {
   SessionTable& sessions;
   Engine& engine;
   MemoryProber& prober;
+  const DeviceList& devices;
   Doorkeeper& doorkeeper;
   Metrics& metrics;
   Log& log;

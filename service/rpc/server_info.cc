@@ -36,6 +36,33 @@ v1::Device DeviceMessage(bool sick) {
   return device;
 }
 
+v1::Device DeviceMessage(const DeviceFacts& facts, bool sick) {
+  v1::Device device;
+  device.set_kind(v1::Device::KIND_CUDA);
+  device.set_uuid(facts.uuid);
+  device.set_name(facts.name);
+  device.set_compute_capability(facts.compute_capability);
+  device.set_memory_bytes(facts.memory_bytes);
+  device.set_health(sick ? v1::Device::HEALTH_SICK : v1::Device::HEALTH_OK);
+  device.set_cuda_driver_version(facts.driver_version);
+  return device;
+}
+
+namespace {
+
+// Of a Welcome or a GetServerInfoResponse.
+template <class Message>
+void FillDevices(const RpcCore& core, Message& message) {
+  *message.add_devices() = DeviceMessage(core.sick);
+  for (DeviceIndex i = 1; i <= core.devices.size(); ++i) {
+    *message.add_devices() = DeviceMessage(core.devices.at(i).facts(), core.sick);
+  }
+  if (core.devices.size() > 0) message.add_features(v1::FEATURE_CUDA);
+  message.add_features(v1::FEATURE_GROUPS);
+}
+
+}  // namespace
+
 void FillWelcome(const RpcCore& core, const Session& session, uint32_t api_revision,
                  v1::Welcome& welcome) {
   welcome.set_server_epoch(core.epoch);
@@ -47,8 +74,7 @@ void FillWelcome(const RpcCore& core, const Session& session, uint32_t api_revis
   welcome.set_ledger_bytes(core.limits.ledger_bytes);
   welcome.set_ledger_slots(core.limits.max_in_flight);
   *welcome.mutable_limits() = LimitsMessage(core.limits);
-  *welcome.add_devices() = DeviceMessage(core.sick);
-  welcome.add_features(v1::FEATURE_GROUPS);
+  FillDevices(core, welcome);
 }
 
 void FillServerInfo(const RpcCore& core, v1::GetServerInfoResponse& response) {
@@ -56,8 +82,7 @@ void FillServerInfo(const RpcCore& core, v1::GetServerInfoResponse& response) {
   response.set_server_version(KVTRIAGE_VERSION);
   response.set_min_api_revision(kApiRevision);
   response.set_max_api_revision(kApiRevision);
-  *response.add_devices() = DeviceMessage(core.sick);
-  response.add_features(v1::FEATURE_GROUPS);
+  FillDevices(core, response);
   *response.mutable_limits() = LimitsMessage(core.limits);
   for (v1::Policy& policy : KnownPolicies(core.policy)) {
     *response.add_policies() = std::move(policy);

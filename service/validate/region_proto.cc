@@ -2,15 +2,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cstring>
-#include <string_view>
 
 #include "kernels/core/checked_math.h"
 #include "kernels/core/error.h"
 #include "kernels/core/status_macros.h"
 #include "service/validate/cache_proto.h"
+#include "service/validate/device_uuid.h"
 #include "service/validate/field_checks.h"
 #include "service/validate/header_proto.h"
 
@@ -48,15 +46,6 @@ absl::Status ParseHost(const v1::RegionSpec::HostMemfd& host, RegionRequest& spe
   spec.ticket = host.ticket();
   spec.offset = host.offset();
   return absl::OkStatus();
-}
-
-// "GPU-" or "MIG-" and what the driver writes behind it: hexadecimal digits in groups, for some MIG
-// instances two numbers behind slashes.
-bool IsDeviceUuid(std::string_view uuid) {
-  if (uuid.size() > kMaxDeviceUuidBytes) return false;
-  if (!uuid.starts_with("GPU-") && !uuid.starts_with("MIG-")) return false;
-  const auto legal = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '/'; };
-  return uuid.size() > 4 && std::all_of(uuid.begin(), uuid.end(), legal);
 }
 
 absl::Status ParseCuda(const v1::RegionSpec::CudaIpc& cuda, RegionRequest& spec) {

@@ -262,13 +262,12 @@ uint64_t RawWorker::Offer(const UniqueFd& fd) {
   return tickets != nullptr ? tickets->ticket[0] : 0;
 }
 
-v1::RegisterRegionsRequest RawWorker::RegisterRequest(uint64_t ticket) const {
+v1::RegisterRegionsRequest RawWorker::RegisterRequest(const v1::RegionSpec& region) const {
   v1::RegisterRegionsRequest request;
   request.mutable_header()->set_idempotency_key(RandomKey());
-  v1::RegionSpec& region = *request.add_regions();
-  region.mutable_host()->set_ticket(ticket);
-  region.set_size(kRegionBytes);
-  region.set_access(v1::ACCESS_READ_WRITE);
+  *request.add_regions() = region;
+  request.mutable_regions(0)->set_size(kRegionBytes);
+  request.mutable_regions(0)->set_access(v1::ACCESS_READ_WRITE);
   v1::CacheSpec& cache = *request.add_caches()->mutable_spec();
   cache.set_num_layers(kLayers);
   for (uint32_t i = 0; i < kLayers; ++i) {
@@ -288,14 +287,24 @@ grpc::Status RawWorker::Lend() {
   memfd_ = MakeLentMemfd(kRegionBytes);
   memory_ = static_cast<char*>(
       mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd_.get(), 0));
-  auto* values = reinterpret_cast<float*>(memory_);
+  std::memcpy(memory_, Content().data(), kRegionBytes);
+  v1::RegionSpec region;
+  region.mutable_host()->set_ticket(Offer(memfd_));
+  return LendIn(region);
+}
+
+std::vector<float> RawWorker::Content() {
+  std::vector<float> values(kRegionBytes / sizeof(float));
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
-  for (size_t i = 0; i < kRegionBytes / sizeof(float); ++i) values[i] = normal(random);
-  const uint64_t ticket = Offer(memfd_);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+grpc::Status RawWorker::LendIn(const v1::RegionSpec& region) {
   v1::RegisterRegionsResponse response;
   const grpc::Status status = v1::MemoryService::NewStub(channel_)->RegisterRegions(
-      Context().get(), RegisterRequest(ticket), &response);
+      Context().get(), RegisterRequest(region), &response);
   if (status.ok()) {
     region_id_ = response.region_ids(0);
     cache_id_ = response.cache_ids(0);

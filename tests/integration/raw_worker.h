@@ -54,6 +54,9 @@ class RawWorker {
   // Lends `memory_` (a cache of kLayers layers, one block of kCapacity rows) and registers it.
   grpc::Status Lend();
   char* memory() { return memory_; }
+  // The same cache in other memory: `region` says whose, of kRegionBytes and with Content.
+  grpc::Status LendIn(const v1::RegionSpec& region);
+  static std::vector<float> Content();
   // Whether a job of this worker has taken hold of what Lend registered.
   bool RegionIsPinned() const;
 
@@ -80,7 +83,7 @@ class RawWorker {
   static constexpr uint64_t kRegionBytes = (kCacheBytes + kQueryBytes + 4095) / 4096 * 4096;
 
  private:
-  v1::RegisterRegionsRequest RegisterRequest(uint64_t ticket) const;
+  v1::RegisterRegionsRequest RegisterRequest(const v1::RegionSpec& region) const;
 
   const std::string socket_path_;
   std::shared_ptr<grpc::Channel> channel_;
