@@ -29,6 +29,11 @@ struct RowPart {
   int32_t token;
 };
 
+// Whose rows may be copied in pieces of 16 bytes.
+struct WideInputs {
+  uint32_t k, v, q, o;
+};
+
 // One request. Arrays are [KV heads] first; rows and units as in QueryItem.
 struct ScoreItem {
   QueryItem rows;
@@ -44,6 +49,7 @@ struct ScoreItem {
   uint32_t first_batch, last_batch;
   uint32_t largest, mean;  // over query heads; neither: the sum
   ValueWeight weight;
+  WideInputs wide;  // for the tensor cores
 };
 
 // Sizes of the largest item of a launch.

@@ -11,20 +11,16 @@ namespace {
 
 constexpr uint32_t kChunkBytes = 16;  // that a thread copies at once
 
-bool TakesView(const KvView& view, DType type) {
-  const ViewLayout& layout = view.layout;
-  if (layout.opaque() || layout.dtype != type || !layout.contiguous_rows()) return false;
-  const uint64_t numbers[] = {reinterpret_cast<uintptr_t>(view.base), layout.block_stride,
-                              layout.head_stride, layout.slot_stride, layout.row_bytes()};
-  return layout.row_elems <= kMmaMostElems && AccessWidth(numbers) == kChunkBytes;
+bool IsWide(const TensorView& tensor) {
+  const uint64_t bytes = ElementBytes(tensor.dtype);
+  if (tensor.base == nullptr || tensor.elem_stride != bytes) return false;
+  const uint64_t numbers[] = {reinterpret_cast<uintptr_t>(tensor.base), tensor.row_stride,
+                              tensor.head_stride, tensor.elems * bytes};
+  return AccessWidth(numbers) == kChunkBytes;
 }
 
-bool TakesTensor(const TensorView& tensor, DType type) {
-  const uint64_t numbers[] = {reinterpret_cast<uintptr_t>(tensor.base), tensor.row_stride,
-                              tensor.head_stride};
-  return tensor.base != nullptr && tensor.dtype == type &&
-         (tensor.elem_stride == ElementBytes(type) || tensor.elems == 1) &&
-         AccessWidth(numbers) == kChunkBytes;
+bool Takes(const KvView& view, DType type) {
+  return view.layout.dtype == type && view.layout.row_elems <= kMmaMostElems;
 }
 
 }  // namespace
@@ -41,11 +37,18 @@ MmaType MmaTypeOf(const ScoreRequest& request) {
   }
   const DType type = request.layer.k.layout.dtype;
   if (type != DType::kBF16 && type != DType::kF16) return MmaType::kNone;
-  bool takes = TakesView(request.layer.k, type) && TakesTensor(input.q, type);
-  if (ReadsValues(request.spec.scorer)) takes = takes && TakesView(request.layer.v, type);
-  if (NeedsOutputs(request.spec.scorer)) takes = takes && given && TakesTensor(input.o, type);
+  bool takes = Takes(request.layer.k, type) && input.q.dtype == type;
+  if (ReadsValues(request.spec.scorer)) takes = takes && Takes(request.layer.v, type);
+  if (NeedsOutputs(request.spec.scorer)) takes = takes && given && input.o.dtype == type;
   if (!takes) return MmaType::kNone;
   return type == DType::kBF16 ? MmaType::kBf16 : MmaType::kF16;
+}
+
+WideInputs WideInputsOf(const ScoreRequest& request) {
+  return {.k = WideRows(request.layer.k),
+          .v = request.layer.v.base != nullptr && WideRows(request.layer.v),
+          .q = IsWide(request.input.q),
+          .o = IsWide(request.input.o)};
 }
 
 }  // namespace kvtriage

@@ -81,33 +81,53 @@ SIMT_DEVICE MmaShared<kD> ShareMma(bool outputs) {
           simt::Shared<float>(simt::SharedMemory(pairs))};
 }
 
-// Starts the copy of one row of `elems` elements, zeros behind them up to kD; a null row is zeros.
-template <uint32_t kD>
-SIMT_DEVICE void StageChunk(std::byte* to, const std::byte* row, uint32_t chunk, uint32_t elems,
-                            const std::byte* any) {
-  const bool inside = row != nullptr && chunk * 8 < elems;
-  simt::AsyncCopy16(to + chunk * 16, inside ? row + chunk * 16 : any, inside ? 16 : 0);
+// Rows that are staged: element strides in bytes, and whether pieces of 16 bytes may be copied.
+struct MmaRows {
+  uint64_t elem_stride;
+  uint32_t elems;
+  bool wide;
+};
+
+// Copies elements [8 * chunk, 8 * chunk + 8) of a row, zeros for those behind its end; a null row
+// is zeros. Wide pieces land when their group of copies is waited for.
+SIMT_DEVICE void StageChunk(const MmaRows& rows, const std::byte* row, uint32_t chunk,
+                            const std::byte* any, std::byte* to) {
+  const bool inside = row != nullptr && chunk * 8 < rows.elems;
+  if (rows.wide) {
+    return simt::AsyncCopy16(to, inside ? row + chunk * 16 : any, inside ? 16 : 0);
+  }
+  uint32_t pairs[4] = {};
+  for (uint32_t i = 0; inside && i < 8; ++i) {
+    const uint32_t e = chunk * 8 + i;
+    if (e >= rows.elems) break;
+    const uint32_t bits = simt::Load(reinterpret_cast<const uint16_t*>(row + e * rows.elem_stride));
+    pairs[i / 2] |= bits << i % 2 * 16;
+  }
+  const simt::Shared<simt::Vec16> staged(to);
+  staged[0] = {pairs[0], pairs[1], pairs[2], pairs[3]};
 }
 
-// By all threads: starts the copies of a block's tokens.
+// By all threads: a block's tokens.
 template <uint32_t kD>
-SIMT_DEVICE void StageTokens(const DeviceView& view, uint32_t kv_head, uint32_t first,
+SIMT_DEVICE void StageTokens(const DeviceView& view, bool wide, uint32_t kv_head, uint32_t first,
                              uint32_t count, std::byte* to) {
   constexpr uint32_t kChunks = kD / 8, kTokens = MmaShapeOf(kD).block_tokens;
+  const MmaRows rows{view.rows.elem_stride, view.row_elems, wide};
   for (uint32_t i = simt::ThreadX(); i < kTokens * kChunks; i += kMmaThreads) {
     const uint32_t token = i / kChunks, chunk = i % kChunks;
     const std::byte* const row =
         token < count ? RowAt(view.rows, uint64_t{first} + token) + kv_head * view.head_stride
                       : nullptr;
-    StageChunk<kD>(to + token * MmaPitch(kD), row, chunk, view.row_elems, view.rows.head);
+    StageChunk(rows, row, chunk, view.rows.head, to + token * MmaPitch(kD) + chunk * 16);
   }
 }
 
-// By all threads: starts the copies of query rows [unit0, unit0 + query rows) of a tensor.
+// By all threads: query rows [unit0, unit0 + query rows) of a tensor.
 template <uint32_t kD>
 SIMT_DEVICE void StageQueries(const QueryItem& query, const DeviceTensor& tensor, uint32_t elems,
-                              uint32_t kv_head, uint32_t unit0, std::byte* to) {
+                              bool wide, uint32_t kv_head, uint32_t unit0, std::byte* to) {
   constexpr uint32_t kChunks = kD / 8, kRows = MmaShapeOf(kD).query_rows;
+  const MmaRows rows{tensor.elem_stride, elems, wide};
   for (uint32_t i = simt::ThreadX(); i < kRows * kChunks; i += kMmaThreads) {
     const uint32_t r = i / kChunks, chunk = i % kChunks, unit = unit0 + r;
     const std::byte* row = nullptr;
@@ -118,20 +138,21 @@ SIMT_DEVICE void StageQueries(const QueryItem& query, const DeviceTensor& tensor
             uint64_t{query.first_row + number % query.window_rows} * tensor.row_stride +
             head * tensor.head_stride;
     }
-    StageChunk<kD>(to + r * MmaPitch(kD), row, chunk, elems, tensor.base);
+    StageChunk(rows, row, chunk, tensor.base, to + r * MmaPitch(kD) + chunk * 16);
   }
 }
 
 // By all threads: a tile of query rows, into one of two buffers, as one group of copies.
 template <uint32_t kD, bool kOutputs>
-SIMT_DEVICE void StageTile(const QueryItem& query, uint32_t kv_head, uint32_t unit0,
-                           uint32_t buffer, const MmaShared<kD>& shared) {
+SIMT_DEVICE void StageTile(const ScoreItem& item, uint32_t kv_head, uint32_t unit0, uint32_t buffer,
+                           const MmaShared<kD>& shared) {
+  const QueryItem& query = item.rows;
   constexpr uint32_t kRows = MmaShapeOf(kD).query_rows;
   if (unit0 < query.unit_count) {
     std::byte* const to = shared.rows + size_t{buffer} * kRows * MmaPitch(kD);
-    StageQueries<kD>(query, query.q, query.k.row_elems, kv_head, unit0, to);
+    StageQueries<kD>(query, query.q, query.k.row_elems, item.wide.q != 0, kv_head, unit0, to);
     if constexpr (kOutputs) {
-      StageQueries<kD>(query, query.o, query.o_elems, kv_head, unit0,
+      StageQueries<kD>(query, query.o, query.o_elems, item.wide.o != 0, kv_head, unit0,
                        to + size_t{2} * kRows * MmaPitch(kD));
     }
     for (uint32_t r = simt::ThreadX(); r < kRows; r += kMmaThreads) {
@@ -366,8 +387,9 @@ SIMT_KERNEL void SIMT_BOUNDS(kMmaThreads, 2) ScoreMmaKernel(const ScoreItem* ite
   uint32_t k_fragments[kTiles][kSteps][4];
   uint32_t v_fragments[kOutputs ? kTiles : 1][kSteps][4];
   MmaTokens<kTiles> tokens;
-  StageTokens<kD>(query.k, kv_head, block_first, count, shared.rows);
-  if constexpr (kOutputs) StageTokens<kD>(query.v, kv_head, block_first, count, staged_v);
+  StageTokens<kD>(query.k, item.wide.k != 0, kv_head, block_first, count, shared.rows);
+  if constexpr (kOutputs)
+    StageTokens<kD>(query.v, item.wide.v != 0, kv_head, block_first, count, staged_v);
   simt::AsyncCommit();
   simt::AsyncWait<0>();
   simt::SyncThreads();
@@ -376,7 +398,7 @@ SIMT_KERNEL void SIMT_BOUNDS(kMmaThreads, 2) ScoreMmaKernel(const ScoreItem* ite
     ReadFragments<kD, kTiles, kBf16, true, true>(staged_v, false, v_fragments, tokens);
   } else if (query.reads_values != 0) {  // only their norms
     simt::SyncThreads();
-    StageTokens<kD>(query.v, kv_head, block_first, count, shared.rows);
+    StageTokens<kD>(query.v, item.wide.v != 0, kv_head, block_first, count, shared.rows);
     simt::AsyncCommit();
     simt::AsyncWait<0>();
     simt::SyncThreads();
@@ -394,10 +416,10 @@ SIMT_KERNEL void SIMT_BOUNDS(kMmaThreads, 2) ScoreMmaKernel(const ScoreItem* ite
   const uint32_t direct = warp * kTiles * 16;
   const auto last = static_cast<int32_t>(work.first + kTiles * 16);
 
-  StageTile<kD, kOutputs>(query, kv_head, 0, 0, shared);
+  StageTile<kD, kOutputs>(item, kv_head, 0, 0, shared);
   for (uint32_t unit0 = 0, buffer = 0; unit0 < query.unit_count;
        unit0 += kShape.query_rows, buffer ^= 1) {
-    StageTile<kD, kOutputs>(query, kv_head, unit0 + kShape.query_rows, buffer ^ 1, shared);
+    StageTile<kD, kOutputs>(item, kv_head, unit0 + kShape.query_rows, buffer ^ 1, shared);
     simt::AsyncWait<1>();
     simt::SyncThreads();
     const std::byte* const q_rows = shared.rows + size_t{buffer} * kShape.query_rows * kPitch;

@@ -4,17 +4,20 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/score_launch.h"
 #include "kvtriage/kernels/score.h"
 
 namespace kvtriage {
 
 enum class MmaType : uint8_t { kNone, kBf16, kF16 };
 
-// Not kNone: K and (where they are read) V are contiguous rows of that type, of at most 256
-// elements and aligned to 16 bytes; so are Q and, where the scorer needs it, the given O; logits
-// are plain products, and heads are summed or averaged. Everything else is scored by
-// score_tokens.cuh.
+// Not kNone: K, Q and (where they are read) V and the given O are of that type, of at most 256
+// elements; logits are plain products, and heads are summed or averaged. Everything else is scored
+// by score_tokens.cuh.
 MmaType MmaTypeOf(const ScoreRequest& request);
+
+// Rows of other strides and alignments are right too, but read element by element.
+WideInputs WideInputsOf(const ScoreRequest& request);
 
 }  // namespace kvtriage
 

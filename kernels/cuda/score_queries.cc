@@ -147,6 +147,7 @@ class QueryScorer {
     item.largest = request.spec.reduce == Reduce::kMax ? 1 : 0;
     item.mean = request.spec.reduce == Reduce::kMean ? 1 : 0;
     item.weight = WeightOf(request.spec.scorer);
+    item.wide = WideInputsOf(request);
     return absl::OkStatus();
   }
 

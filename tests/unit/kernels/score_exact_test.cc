@@ -11,28 +11,13 @@
 
 #include "kernels/core/error.h"
 #include "kernels/core/splitmix64.h"
-#include "kernels/cpu/score.h"
-#include "tests/support/each_target.h"
-#include "tests/unit/kernels/score_problem.h"
+#include "tests/unit/kernels/score_device.h"
 
 namespace kvtriage {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr Scorer kScorers[] = {Scorer::kAttention, Scorer::kObcValue, Scorer::kObcKey,
-                               Scorer::kObcJoint,  Scorer::kDrop,     Scorer::kVatp};
-constexpr AttentionSource kRowSources[] = {AttentionSource::kQuery, AttentionSource::kQueryOutput,
-                                           AttentionSource::kReady};
-
-ScoreResult Score(const ScoreRequest& request, int threads = 1) {
-  ThreadTeam team(threads);
-  ScoreResult result;
-  const absl::Status status = ScoreLayer(request, team, result);
-  EXPECT_TRUE(status.ok()) << status;
-  return result;
-}
-
 void ExpectSame(const ScoreResult& a, const ScoreResult& b) {
   EXPECT_TRUE(SameBits(a.scores, b.scores));
   EXPECT_TRUE(SameBits(a.mass, b.mass));
@@ -41,25 +26,14 @@ void ExpectSame(const ScoreResult& a, const ScoreResult& b) {
   EXPECT_EQ(a.nonfinite_tokens, b.nonfinite_tokens);
 }
 
-std::string Name(Scorer scorer, AttentionSource source) {
-  return "scorer " + std::to_string(static_cast<int>(scorer)) + ", source " +
-         std::to_string(static_cast<int>(source));
-}
+class ScoreBits : public ScoreDevice {};
+KVTRIAGE_ON_EACH_DEVICE(ScoreBits);
+class UnwrittenRows : public ScoreDevice {};
+KVTRIAGE_ON_EACH_DEVICE(UnwrittenRows);
+class NonFiniteData : public ScoreDevice {};
+KVTRIAGE_ON_EACH_DEVICE(NonFiniteData);
 
-// Calls check(request) for every scorer, row source and target.
-template <class Check>
-void ForEachScorer(ScoreProblem& problem, Check check) {
-  for (const Scorer scorer : kScorers) {
-    for (const AttentionSource source : kRowSources) {
-      SCOPED_TRACE(Name(scorer, source));
-      const ScoreRequest request = problem.Request(source, {.scorer = scorer});
-      ForEachTarget([&] { check(request); });
-      if (::testing::Test::HasFailure()) return;
-    }
-  }
-}
-
-TEST(ScoreBits, EveryLayoutGivesTheSame) {
+TEST_P(ScoreBits, EveryLayoutGivesTheSame) {
   constexpr CacheLayout kLayouts[] = {
       {"contiguous", 0, false, 0},       {"paged 16", 16, false, 0},
       {"paged 16 from 5", 16, false, 5}, {"paged 1", 1, false, 0},
@@ -68,12 +42,13 @@ TEST(ScoreBits, EveryLayoutGivesTheSame) {
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
     SCOPED_TRACE(DTypeName(type));
     ScoreProblem problem({4, 2, 133, 9, 40, 56}, 8000);
-    for (const Scorer scorer : kScorers) {
+    for (const Scorer scorer : kRowScorers) {
       for (const AttentionSource source : kRowSources) {
+        if (Skips()) continue;
         SCOPED_TRACE(Name(scorer, source));
         problem.PlaceInterleaved(type);
         ScoreRequest request = problem.Request(source, {.scorer = scorer});
-        ForEachTarget([&] {
+        OneWay([&] {
           problem.PlaceInterleaved(type);
           request.layer = problem.layer();
           const ScoreResult first = Score(request);
@@ -92,7 +67,7 @@ TEST(ScoreBits, EveryLayoutGivesTheSame) {
 
 // A number of 8 bits with a scale is a number like any other: float32 rows of the same numbers get
 // the same scores to the last bit, wherever the scale comes from.
-TEST(ScoreBits, F8GivesWhatItsNumbersGive) {
+TEST_P(ScoreBits, F8GivesWhatItsNumbersGive) {
   constexpr CacheLayout kLayouts[] = {{"contiguous", 0, false, 0},
                                       {"paged 16 from 5", 16, false, 5},
                                       {"transposed 32", 32, true, 3}};
@@ -112,10 +87,11 @@ TEST(ScoreBits, F8GivesWhatItsNumbersGive) {
       };
       make_codes(problem.k(), 0.5f);
       make_codes(problem.v(), 0.375f);
-      for (const Scorer scorer : kScorers) {
+      for (const Scorer scorer : kRowScorers) {
+        if (Skips()) continue;
         problem.Place(kLayouts[0], DType::kF32);
         ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
-        ForEachTarget([&] {
+        OneWay([&] {
           problem.Place(kLayouts[0], DType::kF32);
           request.layer = problem.layer();
           const ScoreResult first = Score(request);
@@ -133,7 +109,7 @@ TEST(ScoreBits, F8GivesWhatItsNumbersGive) {
 }
 
 // Rows whose code or scale is no number are bad, and change no other row.
-TEST(ScoreBits, BadF8RowsChangeOnlyThemselves) {
+TEST_P(ScoreBits, BadF8RowsChangeOnlyThemselves) {
   ScoreProblem problem({4, 2, 70, 5, 16, 16}, 8020);
   problem.Place({"paged", 16, false, 0}, DType::kF8E4M3, {0.5f, 0.25f, true});
   ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kObcJoint});
@@ -149,7 +125,7 @@ TEST(ScoreBits, BadF8RowsChangeOnlyThemselves) {
     float before;
     std::memcpy(&before, scale_at(view, head, p), sizeof before);
     std::memcpy(scale_at(view, head, p), &scale, sizeof scale);
-    ForEachTarget([&] {
+    OneWay([&] {
       const ScoreResult result = Score(request);
       EXPECT_EQ(result.nonfinite_tokens, 1u);
       EXPECT_TRUE(std::isnan(result.scores[head * 70 + p]));
@@ -172,9 +148,9 @@ TEST(ScoreBits, BadF8RowsChangeOnlyThemselves) {
   EXPECT_TRUE(std::isnan(Score(request).scores[70 + 9]));
 }
 
-TEST(ScoreBits, ThreadsAndRepeatsGiveTheSame) {
+TEST_P(ScoreBits, ThreadsAndRepeatsGiveTheSame) {
   ScoreProblem problem({8, 2, 1100, 5, 8, 8}, 8100);
-  ForEachScorer(problem, [](const ScoreRequest& request) {
+  ForEachScorer(problem, [&](const ScoreRequest& request) {
     const ScoreResult first = Score(request, 1);
     ExpectSame(first, Score(request, 2));
     ExpectSame(first, Score(request, 8));
@@ -182,7 +158,7 @@ TEST(ScoreBits, ThreadsAndRepeatsGiveTheSame) {
   });
 }
 
-TEST(ScoreBits, EqualRowsGetEqualScoresAnywhere) {
+TEST_P(ScoreBits, EqualRowsGetEqualScoresAnywhere) {
   // Row 3 again at places with other tiles, lanes and neighbours; all are seen by every query row.
   ScoreProblem problem({4, 2, 300, 7, 24, 24}, 8200);
   const std::vector<size_t> copies = {3, 4, 16, 47, 48, 63, 95, 96, 200, 287, 290};
@@ -207,7 +183,7 @@ TEST(ScoreBits, EqualRowsGetEqualScoresAnywhere) {
   });
 }
 
-TEST(ScoreBits, EqualPairHoldingAllWeightIsScoredAlike) {
+TEST_P(ScoreBits, EqualPairHoldingAllWeightIsScoredAlike) {
   // Two equal tokens with half of the weight each: neither may be treated as the dominant one.
   ScoreProblem problem({2, 1, 70, 3, 16, 16}, 8210);
   for (const size_t p : {size_t{5}, size_t{60}}) {
@@ -225,7 +201,7 @@ TEST(ScoreBits, EqualPairHoldingAllWeightIsScoredAlike) {
   });
 }
 
-TEST(ScoreBits, ASequenceAloneEqualsTheSameAmongOthers) {
+TEST_P(ScoreBits, ASequenceAloneEqualsTheSameAmongOthers) {
   // One KV head of several, and the same head alone.
   ScoreProblem both({4, 2, 150, 6, 16, 24}, 8300);
   const size_t q = 2 * 6 * 16, k = 150 * 16, v = 150 * 24;
@@ -233,7 +209,7 @@ TEST(ScoreBits, ASequenceAloneEqualsTheSameAmongOthers) {
                      {both.k().begin() + k, both.k().end()},
                      {both.v().begin() + v, both.v().end()});
   alone.set_scale(both.scale());
-  for (const Scorer scorer : kScorers) {
+  for (const Scorer scorer : kRowScorers) {
     for (const AttentionSource source : kRowSources) {
       SCOPED_TRACE(Name(scorer, source));
       const ScoreResult a = Score(both.Request(source, {.scorer = scorer}), 2);
@@ -247,13 +223,14 @@ TEST(ScoreBits, ASequenceAloneEqualsTheSameAmongOthers) {
 // https://github.com/sgl-project/sglang/pull/32477
 // https://github.com/vllm-project/vllm/issues/42496
 // https://github.com/vllm-project/vllm/issues/50749
-TEST(UnwrittenRows, ContributeNothingWhateverTheyHold) {
+TEST_P(UnwrittenRows, ContributeNothingWhateverTheyHold) {
   for (uint32_t tail = 0; tail < 16; ++tail) {
     for (const bool transposed : {false, true}) {
       ScoreProblem problem({4, 2, 48 + tail, 5, 16, 24}, 8400);
       // PlacedCache leaves NaN in every slot without a row, unused blocks too.
       problem.Place({"paged", 16, transposed, transposed ? 3u : 0u}, DType::kBF16);
       for (const Scorer scorer : {Scorer::kAttention, Scorer::kObcJoint, Scorer::kDrop}) {
+        if (Skips()) continue;
         SCOPED_TRACE(std::to_string(tail) + Name(scorer, AttentionSource::kQuery));
         ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
         const ScoreResult with_nan = Score(request);
@@ -261,7 +238,7 @@ TEST(UnwrittenRows, ContributeNothingWhateverTheyHold) {
         ScoreProblem dense({4, 2, 48 + tail, 5, 16, 24}, 8400);
         dense.Place({"contiguous", 0, false, 0}, DType::kBF16);
         request.layer = dense.layer();
-        ForEachTarget([&] {
+        OneWay([&] {
           const ScoreResult want = Score(request);
           ScoreRequest paged = request;
           paged.layer = problem.layer();
@@ -274,7 +251,7 @@ TEST(UnwrittenRows, ContributeNothingWhateverTheyHold) {
 
 // https://github.com/pytorch/pytorch/issues/16762 https://github.com/pytorch/pytorch/issues/1810
 // https://github.com/pytorch/pytorch/issues/117617 https://github.com/alibaba/rtp-llm/pull/587
-TEST(NonFiniteData, BadRowsChangeNoOtherScore) {
+TEST_P(NonFiniteData, BadRowsChangeNoOtherScore) {
   constexpr uint32_t kTokens = 140;
   struct Bad {
     uint32_t token;
@@ -313,7 +290,7 @@ TEST(NonFiniteData, BadRowsChangeNoOtherScore) {
   }
 }
 
-TEST(NonFiniteData, OthersScoreAsIfTheBadRowWereNotThere) {
+TEST_P(NonFiniteData, OthersScoreAsIfTheBadRowWereNotThere) {
   // With given outputs and statistics, bit for bit.
   constexpr uint32_t kTokens = 100, kBad = 61;
   ScoreProblem with({4, 2, kTokens, 8, 16, 16}, 8505);
@@ -328,12 +305,12 @@ TEST(NonFiniteData, OthersScoreAsIfTheBadRowWereNotThere) {
              with.v().begin() + static_cast<ptrdiff_t>(row * 16 + 16));
   }
   ScoreProblem without({4, 2, kTokens - 1, 8, 16, 16}, with.q(), k, v);
-  for (const Scorer scorer : kScorers) {
+  for (const Scorer scorer : kRowScorers) {
     const ScoreRequest request =
         with.Request(AttentionSource::kQueryOutput, {.scorer = scorer, .reduce = Reduce::kMax});
     ScoreRequest shorter = request;
     shorter.layer = without.layer();
-    ForEachTarget([&] {
+    OneWay([&] {
       ScoreResult result = Score(request);
       for (size_t h = 2; h-- > 0;) {
         result.scores.erase(result.scores.begin() + static_cast<ptrdiff_t>(h * kTokens + kBad));
@@ -343,7 +320,7 @@ TEST(NonFiniteData, OthersScoreAsIfTheBadRowWereNotThere) {
   }
 }
 
-TEST(NonFiniteData, WhatABadRowHoldsDoesNotMatter) {
+TEST_P(NonFiniteData, WhatABadRowHoldsDoesNotMatter) {
   std::vector<ScoreResult> results;
   for (const float value : {kNaN, kInf, -kInf}) {
     ScoreProblem problem({4, 2, 100, 8, 16, 16}, 8510);
@@ -357,7 +334,7 @@ TEST(NonFiniteData, WhatABadRowHoldsDoesNotMatter) {
   ExpectSame(results[0], results[2]);
 }
 
-TEST(NonFiniteData, ReadyColumnSumsKeepTheirOrderOfValues) {
+TEST_P(NonFiniteData, ReadyColumnSumsKeepTheirOrderOfValues) {
   ScoreProblem problem({1, 1, 8, 1, 4, 4}, 8520);
   ScoreRequest request =
       problem.Request(AttentionSource::kColumnSums, {.scorer = Scorer::kAttention});
@@ -374,9 +351,9 @@ void SetElement(DenseTensor& tensor, uint32_t row, uint32_t head, uint32_t elem,
                tensor.view.dtype, value);
 }
 
-TEST(NonFiniteData, BadWindowRowsAreLeftOut) {
+TEST_P(NonFiniteData, BadWindowRowsAreLeftOut) {
   for (const Reduce reduce : {Reduce::kSum, Reduce::kMax, Reduce::kPre}) {
-    for (const Scorer scorer : kScorers) {
+    for (const Scorer scorer : kRowScorers) {
       ScoreProblem problem({4, 2, 90, 7, 16, 16}, 8530);
       const ScoreRequest request =
           problem.Request(AttentionSource::kQueryOutput, {.scorer = scorer, .reduce = reduce});
@@ -386,7 +363,7 @@ TEST(NonFiniteData, BadWindowRowsAreLeftOut) {
       SetElement(problem.lse_tensor, 6, 3, 0, kNaN);
       if (NeedsOutputs(scorer)) SetElement(problem.o_tensor, 4, 0, 15, kInf);
       const uint32_t single = NeedsOutputs(scorer) ? 5 : 4;
-      ForEachTarget([&] {
+      OneWay([&] {
         const ScoreResult result = Score(request, 2);
         EXPECT_EQ(result.skipped_rows, reduce == Reduce::kPre ? 2 * single : single);
         EXPECT_EQ(Difference(result, PlainScore(request)), "");
@@ -395,43 +372,36 @@ TEST(NonFiniteData, BadWindowRowsAreLeftOut) {
   }
 }
 
-TEST(NonFiniteData, HeadWithoutAnyUsableRowIsAnError) {
+TEST_P(NonFiniteData, HeadWithoutAnyUsableRowIsAnError) {
   for (const AttentionSource source : {AttentionSource::kQuery, AttentionSource::kQueryOutput}) {
     ScoreProblem problem({4, 2, 40, 3, 8, 8}, 8540);
     const ScoreRequest request = problem.Request(source, {.scorer = Scorer::kAttention});
     for (uint32_t head : {2u, 3u}) {
       for (uint32_t row = 0; row < 3; ++row) SetElement(problem.q_tensor, row, head, 0, kNaN);
     }
-    ThreadTeam team(2);
-    ScoreResult result;
-    const absl::Status status = ScoreLayer(request, team, result);
-    const std::optional<ErrorInfo> info = GetErrorInfo(status);
-    ASSERT_TRUE(info.has_value()) << status;
-    EXPECT_EQ(info->reason, ErrorReason::kNoUsableRow);
-    EXPECT_EQ(info->field, "inputs");
-    EXPECT_EQ(info->index, 1u);
+    const ErrorInfo info = ScoreError(request);
+    EXPECT_EQ(info.reason, ErrorReason::kNoUsableRow);
+    EXPECT_EQ(info.field, "inputs");
+    EXPECT_EQ(info.index, 1u);
   }
 }
 
-TEST(NonFiniteData, AllRowsBadIsAnError) {
+TEST_P(NonFiniteData, AllRowsBadIsAnError) {
   ScoreProblem problem({1, 1, 20, 2, 4, 4}, 8550);
   for (float& k : problem.k()) k = kNaN;
   problem.Place({"contiguous", 0, false, 0}, DType::kF32);
-  ThreadTeam team(1);
-  ScoreResult result;
-  const absl::Status status = ScoreLayer(
-      problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kAttention}), team, result);
-  ASSERT_TRUE(GetErrorInfo(status).has_value());
-  EXPECT_EQ(GetErrorInfo(status)->reason, ErrorReason::kNoUsableRow);
+  const ErrorInfo info =
+      ScoreError(problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kAttention}));
+  EXPECT_EQ(info.reason, ErrorReason::kNoUsableRow);
 }
 
-TEST(NonFiniteData, LogitsThatOverflowLeaveTheirRowOut) {
+TEST_P(NonFiniteData, LogitsThatOverflowLeaveTheirRowOut) {
   ScoreProblem problem({2, 1, 50, 4, 8, 8}, 8560);
   for (size_t c = 0; c < 8; ++c) problem.q()[c] = 3e38;  // row 0 of head 0
   problem.Place({"contiguous", 0, false, 0}, DType::kF32);
-  for (const Scorer scorer : kScorers) {
+  for (const Scorer scorer : kRowScorers) {
     const ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
-    ForEachTarget([&] {
+    OneWay([&] {
       const ScoreResult result = Score(request);
       EXPECT_EQ(result.skipped_rows, 1u);
       EXPECT_EQ(result.usable_rows, std::vector<uint32_t>{7});

@@ -8,48 +8,12 @@
 #include <vector>
 
 #include "kernels/core/error.h"
-#include "kernels/cpu/score.h"
-#include "tests/support/each_target.h"
-#include "tests/unit/kernels/score_problem.h"
+#include "tests/unit/kernels/score_device.h"
 
 namespace kvtriage {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr Scorer kScorers[] = {Scorer::kAttention, Scorer::kObcValue, Scorer::kObcKey,
-                               Scorer::kObcJoint,  Scorer::kDrop,     Scorer::kVatp};
-constexpr AttentionSource kRowSources[] = {AttentionSource::kQuery, AttentionSource::kQueryOutput,
-                                           AttentionSource::kReady};
-
-ScoreResult Score(const ScoreRequest& request, int threads = 2) {
-  ThreadTeam team(threads);
-  ScoreResult result;
-  const absl::Status status = ScoreLayer(request, team, result);
-  EXPECT_TRUE(status.ok()) << status;
-  return result;
-}
-
-void ExpectPlainScores(ScoreProblem& problem, Scorer scorer, AttentionSource source,
-                       Reduce reduce) {
-  SCOPED_TRACE("scorer " + std::to_string(static_cast<int>(scorer)) + ", source " +
-               std::to_string(static_cast<int>(source)) + ", reduce " +
-               std::to_string(static_cast<int>(reduce)));
-  const ScoreRequest request = problem.Request(source, {.scorer = scorer, .reduce = reduce});
-  const PlainScores plain = PlainScore(request);
-  ForEachTarget([&] { EXPECT_EQ(Difference(Score(request), plain), ""); });
-}
-
-void ExpectPlainScores(ScoreProblem& problem) {
-  for (const Scorer scorer : kScorers) {
-    for (const AttentionSource source : kRowSources) {
-      for (const Reduce reduce : {Reduce::kSum, Reduce::kPre}) {
-        ExpectPlainScores(problem, scorer, source, reduce);
-        if (::testing::Test::HasFailure()) return;
-      }
-    }
-  }
-}
-
 // 2^-1, 2^-2, ...: what a model with as many heads has.
 std::vector<double> Slopes(uint32_t heads) {
   std::vector<double> slopes;
@@ -57,7 +21,30 @@ std::vector<double> Slopes(uint32_t heads) {
   return slopes;
 }
 
-TEST(ScoreLogits, SoftcapFromGentleToHard) {
+class ScoreLogits : public ScoreDevice {
+ protected:
+  using ScoreDevice::ExpectPlainScores;
+
+  void ExpectPlainScores(ScoreProblem& problem, Scorer scorer, AttentionSource source,
+                         Reduce reduce) {
+    SCOPED_TRACE(Name(scorer, source, reduce));
+    ExpectPlainScores(problem.Request(source, {.scorer = scorer, .reduce = reduce}));
+  }
+
+  void ExpectPlainScores(ScoreProblem& problem) {
+    for (const Scorer scorer : kRowScorers) {
+      for (const AttentionSource source : kRowSources) {
+        for (const Reduce reduce : {Reduce::kSum, Reduce::kPre}) {
+          ExpectPlainScores(problem, scorer, source, reduce);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+};
+KVTRIAGE_ON_EACH_DEVICE(ScoreLogits);
+
+TEST_P(ScoreLogits, SoftcapFromGentleToHard) {
   for (const float cap : {0.05f, 1.0f, 5.0f, 50.0f, 1e6f}) {
     SCOPED_TRACE(cap);
     ScoreProblem problem({4, 2, 130, 9, 16, 24}, 6000);
@@ -67,12 +54,12 @@ TEST(ScoreLogits, SoftcapFromGentleToHard) {
   }
 }
 
-TEST(ScoreLogits, SoftcapOfLargeLogits) {
+TEST_P(ScoreLogits, SoftcapOfLargeLogits) {
   ScoreProblem problem({4, 2, 130, 9, 64, 24}, 6010);
   for (double& q : problem.q()) q *= 8;
   for (const float cap : {20.0f, 50.0f}) {
     problem.set_softcap(cap);
-    for (const Scorer scorer : kScorers) {
+    for (const Scorer scorer : kRowScorers) {
       for (const AttentionSource source : kRowSources) {
         // Near 1 the rounding of a given A or LSE decides 1 - A.
         if (scorer == Scorer::kDrop && source != AttentionSource::kQuery) continue;
@@ -82,7 +69,7 @@ TEST(ScoreLogits, SoftcapOfLargeLogits) {
   }
 }
 
-TEST(ScoreLogits, AlibiSlopes) {
+TEST_P(ScoreLogits, AlibiSlopes) {
   for (const uint32_t tokens : {1u, 23u, 64u, 301u}) {
     ScoreProblem problem({8, 2, tokens, std::min(17u, tokens), 16, 24}, 6100 + tokens);
     problem.set_alibi_slopes(Slopes(8));
@@ -93,14 +80,14 @@ TEST(ScoreLogits, AlibiSlopes) {
   }
 }
 
-TEST(ScoreLogits, AlibiCountsFromTheRowsOwnPlace) {
+TEST_P(ScoreLogits, AlibiCountsFromTheRowsOwnPlace) {
   ScoreProblem problem({4, 2, 60, 6, 16, 16}, 6200);
   problem.set_alibi_slopes(Slopes(4));
   problem.set_row_limits({0, 60, 1, 33, 60, 7});
   ExpectPlainScores(problem);
 }
 
-TEST(ScoreLogits, AlibiBeyondOneBatchAndOnePart) {
+TEST_P(ScoreLogits, AlibiBeyondOneBatchAndOnePart) {
   ScoreProblem batches({4, 1, 150, 150, 8, 8}, 6210);
   batches.set_alibi_slopes(Slopes(4));
   ExpectPlainScores(batches);
@@ -111,7 +98,7 @@ TEST(ScoreLogits, AlibiBeyondOneBatchAndOnePart) {
   EXPECT_EQ(Difference(Score(request), PlainScore(request)), "");
 }
 
-TEST(ScoreLogits, LearnedSinks) {
+TEST_P(ScoreLogits, LearnedSinks) {
   // No sink, a weak, a usual and a heavy one, one that leaves next to nothing.
   for (const std::vector<double>& sinks :
        {std::vector<double>{-kInf, -20, 0.7, 4}, std::vector<double>{12, 12, 30, 60}}) {
@@ -124,7 +111,7 @@ TEST(ScoreLogits, LearnedSinks) {
   }
 }
 
-TEST(ScoreLogits, ASinkNextToADominantToken) {
+TEST_P(ScoreLogits, ASinkNextToADominantToken) {
   // One token far above the others: its weight is settled between it and the sink alone.
   ScoreProblem problem({2, 1, 90, 5, 16, 16}, 6310);
   for (size_t c = 0; c < 16; ++c) problem.k()[20 * 16 + c] = problem.q()[c] > 0 ? 6.0f : -6.0f;
@@ -137,7 +124,7 @@ TEST(ScoreLogits, ASinkNextToADominantToken) {
   }
 }
 
-TEST(ScoreLogits, SlidingWindows) {
+TEST_P(ScoreLogits, SlidingWindows) {
   for (const uint32_t width : {1u, 2u, 7u, 48u, 100u, 129u, 1000u}) {
     SCOPED_TRACE(width);
     ScoreProblem problem({4, 2, 130, 40, 16, 24}, 6400);
@@ -149,7 +136,7 @@ TEST(ScoreLogits, SlidingWindows) {
   }
 }
 
-TEST(ScoreLogits, BadRowsBesideASlidingWindow) {
+TEST_P(ScoreLogits, BadRowsBesideASlidingWindow) {
   // Window rows that see one token, two, or none, because the others of their window are bad.
   ScoreProblem problem({4, 2, 40, 12, 8, 8}, 6410);
   for (const size_t p : {26, 27, 28, 30, 31, 33, 34, 35, 39}) {
@@ -167,11 +154,11 @@ TEST(ScoreLogits, BadRowsBesideASlidingWindow) {
   }
 }
 
-TEST(ScoreLogits, RowsOfAHeadWithBadNumbersAreLeftOut) {
+TEST_P(ScoreLogits, RowsOfAHeadWithBadNumbersAreLeftOut) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   ScoreProblem problem({4, 2, 50, 5, 8, 8}, 6500);
   const auto expect_plain = [&] {
-    for (const Scorer scorer : kScorers) {
+    for (const Scorer scorer : kRowScorers) {
       ExpectPlainScores(problem, scorer, AttentionSource::kQuery, Reduce::kSum);
       ExpectPlainScores(problem, scorer, AttentionSource::kQueryOutput, Reduce::kMean);
     }
@@ -183,15 +170,12 @@ TEST(ScoreLogits, RowsOfAHeadWithBadNumbersAreLeftOut) {
   expect_plain();
   problem.set_alibi_slopes({0.5, 0.5, nan, nan});
   const ScoreRequest request = problem.Request(AttentionSource::kQuery, {});
-  ThreadTeam team(1);
-  ScoreResult result;
-  const auto info = GetErrorInfo(ScoreLayer(request, team, result));
-  ASSERT_TRUE(info.has_value());
-  EXPECT_EQ(info->reason, ErrorReason::kNoUsableRow);
-  EXPECT_EQ(info->index, 1u);
+  const ErrorInfo info = ScoreError(request);
+  EXPECT_EQ(info.reason, ErrorReason::kNoUsableRow);
+  EXPECT_EQ(info.index, 1u);
 }
 
-TEST(ScoreLogits, QueriesFromBeforeRopeAreTurned) {
+TEST_P(ScoreLogits, QueriesFromBeforeRopeAreTurned) {
   Rope rope{.pairing = RopePairing::kHalf, .rotary_dim = 16};
   for (uint32_t j = 0; j < 8; ++j) rope.speeds.push_back(std::pow(1e4, -2.0 * j / 16));
   ScoreProblem problem({4, 2, 90, 9, 24, 16}, 6610);
@@ -210,7 +194,7 @@ TEST(ScoreLogits, QueriesFromBeforeRopeAreTurned) {
 }
 
 // One turn is as good as another: what counts is the distance between query and key.
-TEST(ScoreLogits, TurningQueriesIsTurningThemBeforehand) {
+TEST_P(ScoreLogits, TurningQueriesIsTurningThemBeforehand) {
   Rope rope{.pairing = RopePairing::kHalf, .rotary_dim = 24};
   for (uint32_t j = 0; j < 12; ++j) rope.speeds.push_back(std::pow(1e4, -2.0 * j / 24));
   ScoreProblem before({4, 2, 90, 9, 24, 16}, 6620), after({4, 2, 90, 9, 24, 16}, 6620);
@@ -223,20 +207,20 @@ TEST(ScoreLogits, TurningQueriesIsTurningThemBeforehand) {
     TurnRow(rope, cosines, sines, row.data());
     for (size_t k = 0; k < 24; ++k) after.q()[n + k] = row[k];
   }
-  for (const Scorer scorer : kScorers) {
+  for (const Scorer scorer : kRowScorers) {
     EXPECT_TRUE(SameBits(Score(before.Request(AttentionSource::kQuery, {.scorer = scorer})).scores,
                          Score(after.Request(AttentionSource::kQuery, {.scorer = scorer})).scores));
   }
 }
 
-TEST(ScoreLogits, ThreadsLayoutsAndRepeatsGiveTheSameBits) {
+TEST_P(ScoreLogits, ThreadsLayoutsAndRepeatsGiveTheSameBits) {
   ScoreProblem problem({8, 2, 1100, 9, 24, 40}, 6600);
   problem.set_softcap(5);
   problem.set_alibi_slopes(Slopes(8));
   problem.set_sink_logits({0, 1, 2, 3, 4, 5, 6, 7});
   problem.set_sliding_window(700);
   for (const Scorer scorer : {Scorer::kObcJoint, Scorer::kDrop}) {
-    ForEachTarget([&] {
+    OneWay([&] {
       problem.Place({"contiguous", 0, false, 0}, DType::kF32);
       ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
       const ScoreResult first = Score(request, 1);
@@ -249,7 +233,7 @@ TEST(ScoreLogits, ThreadsLayoutsAndRepeatsGiveTheSameBits) {
   }
 }
 
-TEST(ScoreLogits, EqualRowsGetEqualScoresUnderACap) {
+TEST_P(ScoreLogits, EqualRowsGetEqualScoresUnderACap) {
   ScoreProblem problem({4, 2, 300, 7, 24, 24}, 6700);
   const std::vector<size_t> copies = {4, 16, 47, 48, 63, 95, 96, 200, 287, 290};
   for (const size_t p : copies) {
@@ -263,16 +247,16 @@ TEST(ScoreLogits, EqualRowsGetEqualScoresUnderACap) {
   problem.Place({"paged", 16, false, 3}, DType::kF32);
   problem.set_softcap(4);
   problem.set_sink_logits({1, 1, 1, 1});
-  for (const Scorer scorer : kScorers) {
+  for (const Scorer scorer : kRowScorers) {
     const ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
-    ForEachTarget([&] {
+    OneWay([&] {
       const ScoreResult result = Score(request);
       for (const size_t p : copies) EXPECT_EQ(result.scores[p], result.scores[3]) << p;
     });
   }
 }
 
-TEST(ScoreLogits, AWideWindowAndAHugeCapChangeNothing) {
+TEST_P(ScoreLogits, AWideWindowAndAHugeCapChangeNothing) {
   ScoreProblem problem({4, 2, 130, 9, 16, 24}, 6800);
   ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kDrop});
   const ScoreResult plain = Score(request);

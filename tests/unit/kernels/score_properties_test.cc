@@ -7,27 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/score.h"
-#include "tests/support/each_target.h"
-#include "tests/unit/kernels/score_problem.h"
+#include "tests/unit/kernels/score_device.h"
 
 namespace kvtriage {
 namespace {
-
-constexpr Scorer kScorers[] = {Scorer::kAttention, Scorer::kObcValue, Scorer::kObcKey,
-                               Scorer::kObcJoint,  Scorer::kDrop,     Scorer::kVatp};
-
-ScoreResult Score(const ScoreRequest& request) {
-  ThreadTeam team(2);
-  ScoreResult result;
-  const absl::Status status = ScoreLayer(request, team, result);
-  EXPECT_TRUE(status.ok()) << status;
-  return result;
-}
-
-ScoreResult Score(ScoreProblem& problem, const ScoreSpec& spec) {
-  return Score(problem.Request(AttentionSource::kQuery, spec));
-}
 
 void ExpectNear(const std::vector<float>& got, const std::vector<float>& want) {
   ASSERT_EQ(got.size(), want.size());
@@ -36,9 +19,27 @@ void ExpectNear(const std::vector<float>& got, const std::vector<float>& want) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 2e-5 * most) << i;
 }
 
-TEST(ScoreProperties, AddOverDisjointWindowRows) {
+class ScoreLaws : public ScoreDevice {
+ protected:
+  using ScoreDevice::Score;
+  ScoreResult Score(ScoreProblem& problem, const ScoreSpec& spec) {
+    return Score(problem.Request(AttentionSource::kQuery, spec));
+  }
+};
+class ScoreProperties : public ScoreLaws {};
+KVTRIAGE_ON_EACH_DEVICE(ScoreProperties);
+class CausalMask : public ScoreLaws {};
+KVTRIAGE_ON_EACH_DEVICE(CausalMask);
+class PromptShorterThanTheWindow : public ScoreLaws {};
+KVTRIAGE_ON_EACH_DEVICE(PromptShorterThanTheWindow);
+class StatisticsLayout : public ScoreLaws {};
+KVTRIAGE_ON_EACH_DEVICE(StatisticsLayout);
+class ScoreEdges : public ScoreLaws {};
+KVTRIAGE_ON_EACH_DEVICE(ScoreEdges);
+
+TEST_P(ScoreProperties, AddOverDisjointWindowRows) {
   ScoreProblem problem({4, 2, 120, 10, 16, 16}, 7000);
-  for (const Scorer scorer : kScorers) {
+  for (const Scorer scorer : kRowScorers) {
     const ScoreRequest all = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
     ScoreRequest newest = all, oldest = all;
     newest.window = 4;
@@ -54,9 +55,9 @@ TEST(ScoreProperties, AddOverDisjointWindowRows) {
   }
 }
 
-TEST(ScoreProperties, GroupSumIsTheSumOfItsHeads) {
+TEST_P(ScoreProperties, GroupSumIsTheSumOfItsHeads) {
   ScoreProblem group({2, 1, 80, 6, 16, 16}, 7010);
-  for (const Scorer scorer : kScorers) {
+  for (const Scorer scorer : kRowScorers) {
     std::vector<float> sum(80, 0.0f);
     for (ptrdiff_t head = 0; head < 2; ++head) {
       ScoreProblem single({1, 1, 80, 6, 16, 16},
@@ -71,7 +72,7 @@ TEST(ScoreProperties, GroupSumIsTheSumOfItsHeads) {
   }
 }
 
-TEST(ScoreProperties, DoubledValuesQuadrupleSquaredScores) {
+TEST_P(ScoreProperties, DoubledValuesQuadrupleSquaredScores) {
   ScoreProblem problem({4, 2, 120, 8, 16, 16}, 7020);
   std::vector<std::vector<float>> before;
   constexpr Scorer kSquared[] = {Scorer::kObcValue, Scorer::kObcKey, Scorer::kObcJoint,
@@ -85,16 +86,17 @@ TEST(ScoreProperties, DoubledValuesQuadrupleSquaredScores) {
   }
 }
 
-TEST(ScoreProperties, OneVectorAddedToAllKeysMattersToKeyTermsOnly) {
+TEST_P(ScoreProperties, OneVectorAddedToAllKeysMattersToKeyTermsOnly) {
   ScoreProblem problem({2, 1, 60, 5, 16, 16}, 7030);
   std::vector<std::vector<float>> before;
-  for (const Scorer scorer : kScorers) before.push_back(Score(problem, {.scorer = scorer}).scores);
+  for (const Scorer scorer : kRowScorers)
+    before.push_back(Score(problem, {.scorer = scorer}).scores);
   for (size_t i = 0; i < problem.k().size(); ++i)
     problem.k()[i] += 0.125f * static_cast<float>(i % 16);
   problem.Place({"contiguous", 0, false, 0}, DType::kF32);
-  for (size_t i = 0; i < std::size(kScorers); ++i) {
-    const std::vector<float> after = Score(problem, {.scorer = kScorers[i]}).scores;
-    if (kScorers[i] == Scorer::kObcKey || kScorers[i] == Scorer::kObcJoint) {
+  for (size_t i = 0; i < std::size(kRowScorers); ++i) {
+    const std::vector<float> after = Score(problem, {.scorer = kRowScorers[i]}).scores;
+    if (kRowScorers[i] == Scorer::kObcKey || kRowScorers[i] == Scorer::kObcJoint) {
       EXPECT_GT(std::abs(after[30] - before[i][30]), 1e-3f * before[i][30]);
     } else {
       ExpectNear(after, before[i]);
@@ -102,16 +104,16 @@ TEST(ScoreProperties, OneVectorAddedToAllKeysMattersToKeyTermsOnly) {
   }
 }
 
-TEST(ScoreProperties, SquaredScoresAreNeverNegative) {
+TEST_P(ScoreProperties, SquaredScoresAreNeverNegative) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     SCOPED_TRACE(seed);
     ScoreProblem problem({4, 2, 90, 8, 8, 8}, 7040 + seed);
     for (float& v : problem.v()) v = 3.0f + v * 1e-4f;  // v and o almost equal: everything cancels
     problem.Place({"contiguous", 0, false, 0}, DType::kF32);
-    for (const Scorer scorer : kScorers) {
+    for (const Scorer scorer : kRowScorers) {
       const ScoreRequest request =
           problem.Request(AttentionSource::kQueryOutput, {.scorer = scorer});
-      ForEachTarget([&] {
+      OneWay([&] {
         for (const float score : Score(request).scores) EXPECT_GE(score, 0.0f);
       });
       EXPECT_EQ(Difference(Score(request), PlainScore(request)), "") << static_cast<int>(scorer);
@@ -119,7 +121,7 @@ TEST(ScoreProperties, SquaredScoresAreNeverNegative) {
   }
 }
 
-TEST(ScoreProperties, DropIsTheChangeOfTheOutputWhenTheTokenIsDeleted) {
+TEST_P(ScoreProperties, DropIsTheChangeOfTheOutputWhenTheTokenIsDeleted) {
   ScoreProblem problem({1, 1, 12, 1, 8, 6}, 7050);
   const ScoreResult drop = Score(problem, {.scorer = Scorer::kDrop});
   const ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kDrop});
@@ -136,9 +138,9 @@ TEST(ScoreProperties, DropIsTheChangeOfTheOutputWhenTheTokenIsDeleted) {
   }
 }
 
-TEST(ScoreProperties, MassOfAllRowsIsTheNumberOfVotes) {
+TEST_P(ScoreProperties, MassOfAllRowsIsTheNumberOfVotes) {
   ScoreProblem problem({4, 2, 333, 9, 16, 16}, 7060);
-  for (const Scorer scorer : kScorers) {
+  for (const Scorer scorer : kRowScorers) {
     for (const Reduce reduce : {Reduce::kSum, Reduce::kMean, Reduce::kMax, Reduce::kPre}) {
       const ScoreResult result = Score(problem, {.scorer = scorer, .reduce = reduce});
       for (int g = 0; g < 2; ++g) {
@@ -151,11 +153,11 @@ TEST(ScoreProperties, MassOfAllRowsIsTheNumberOfVotes) {
 }
 
 // https://github.com/Zefan-Cai/KVCache-Factory/issues/49
-TEST(CausalMask, EveryRowOfTheWindowHasItsOwnLimit) {
+TEST_P(CausalMask, EveryRowOfTheWindowHasItsOwnLimit) {
   ScoreProblem problem({1, 1, 4, 4, 1, 1}, std::vector<double>(4, 1.0), {1, 0, 0, 3}, {1, 1, 1, 1});
   const ScoreRequest request =
       problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kAttention});
-  ForEachTarget([&] {
+  OneWay([&] {
     const ScoreResult result = Score(request);
     const float want[] = {2.4168f, 0.5212f, 0.2523f, 0.8098f};
     for (int p = 0; p < 4; ++p) EXPECT_NEAR(result.scores[p], want[p], 5e-5) << p;
@@ -163,7 +165,7 @@ TEST(CausalMask, EveryRowOfTheWindowHasItsOwnLimit) {
 }
 
 // https://github.com/NVIDIA/kvpress/issues/134 https://github.com/sgl-project/sglang/pull/12933
-TEST(PromptShorterThanTheWindow, WindowShrinksAndSpareRowsAreNotRead) {
+TEST_P(PromptShorterThanTheWindow, WindowShrinksAndSpareRowsAreNotRead) {
   for (const uint32_t tokens : {5u, 64u, 65u}) {
     const uint32_t rows = std::min(tokens, 64u);
     ScoreProblem problem({2, 1, tokens, rows, 8, 8}, 7070);
@@ -191,7 +193,7 @@ TEST(PromptShorterThanTheWindow, WindowShrinksAndSpareRowsAreNotRead) {
 // https://github.com/Dao-AILab/flash-attention/pull/970
 // https://github.com/Dao-AILab/flash-attention/issues/876
 // https://github.com/pytorch/pytorch/pull/187899 https://github.com/vllm-project/vllm/pull/57012
-TEST(StatisticsLayout, StridesDecideAndTheBaseCounts) {
+TEST_P(StatisticsLayout, StridesDecideAndTheBaseCounts) {
   ScoreProblem problem({3, 3, 20, 3, 8, 8}, 7080);
   const ScoreRequest request =
       problem.Request(AttentionSource::kQueryOutput, {.scorer = Scorer::kObcJoint});
@@ -226,7 +228,7 @@ TEST(StatisticsLayout, StridesDecideAndTheBaseCounts) {
   EXPECT_EQ(Difference(Score(other), PlainScore(other)), "");
 }
 
-TEST(ScoreEdges, NoRowsGiveEmptyScores) {
+TEST_P(ScoreEdges, NoRowsGiveEmptyScores) {
   ScoreProblem problem({2, 1, 4, 1, 4, 4}, 7090);
   for (const Scorer scorer : {Scorer::kAttention, Scorer::kRecency, Scorer::kRandom}) {
     ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = scorer});
@@ -237,7 +239,7 @@ TEST(ScoreEdges, NoRowsGiveEmptyScores) {
   }
 }
 
-TEST(ScoreEdges, OneTokenCannotBeDeleted) {
+TEST_P(ScoreEdges, OneTokenCannotBeDeleted) {
   ScoreProblem problem({2, 1, 1, 1, 4, 4}, 7091);
   const ScoreResult result = Score(problem, {.scorer = Scorer::kDrop});
   EXPECT_EQ(result.scores, std::vector<float>{0.0f});

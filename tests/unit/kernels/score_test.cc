@@ -1,6 +1,5 @@
 // The scorer against hand-computed numbers and against the plain float64 oracle, on every
 // instruction set of this processor.
-#include "kernels/cpu/score.h"
 
 #include <gtest/gtest.h>
 
@@ -8,55 +7,19 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/each_target.h"
 #include "tests/support/golden_inputs.h"
 #include "tests/support/plain_score.h"
-#include "tests/unit/kernels/score_problem.h"
+#include "tests/unit/kernels/score_device.h"
 
 namespace kvtriage {
 namespace {
 
-constexpr Scorer kAttentionScorers[] = {Scorer::kAttention, Scorer::kObcValue, Scorer::kObcKey,
-                                        Scorer::kObcJoint,  Scorer::kDrop,     Scorer::kVatp};
-constexpr AttentionSource kRowSources[] = {AttentionSource::kQuery, AttentionSource::kQueryOutput,
-                                           AttentionSource::kReady};
 constexpr Reduce kReduces[] = {Reduce::kSum, Reduce::kMean, Reduce::kMax, Reduce::kPre};
-
-std::string Name(Scorer scorer, AttentionSource source, Reduce reduce) {
-  return "scorer " + std::to_string(static_cast<int>(scorer)) + ", source " +
-         std::to_string(static_cast<int>(source)) + ", reduce " +
-         std::to_string(static_cast<int>(reduce));
-}
 
 std::string Name(const ProblemShape& s) {
   return "Hq " + std::to_string(s.q_heads) + ", Hk " + std::to_string(s.kv_heads) + ", N " +
          std::to_string(s.tokens) + ", W " + std::to_string(s.rows) + ", dk " +
          std::to_string(s.dk) + ", dv " + std::to_string(s.dv);
-}
-
-// Scores with two threads on every target and compares with the oracle.
-void ExpectPlainScores(const ScoreRequest& request) {
-  const PlainScores plain = PlainScore(request);
-  ForEachTarget([&] {
-    ThreadTeam team(2);
-    ScoreResult result;
-    const absl::Status status = ScoreLayer(request, team, result);
-    ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(Difference(result, plain), "");
-  });
-}
-
-void ExpectPlainScoresEverywhere(ScoreProblem& problem) {
-  SCOPED_TRACE(Name(problem.shape()));
-  for (const Scorer scorer : kAttentionScorers) {
-    for (const AttentionSource source : kRowSources) {
-      for (const Reduce reduce : kReduces) {
-        SCOPED_TRACE(Name(scorer, source, reduce));
-        ExpectPlainScores(problem.Request(source, {.scorer = scorer, .reduce = reduce}));
-        if (::testing::Test::HasFailure()) return;
-      }
-    }
-  }
 }
 
 // One query head, every q = 1, keys 0, ln 2, ln 4, values (1,0), (0,1), (1,1).
@@ -66,7 +29,26 @@ ScoreProblem HandProblem(uint32_t rows) {
                       {1, 0, 0, 1, 1, 1});
 }
 
-TEST(ScoreHandNumbers, OneAndTwoRows) {
+class ScoreHandNumbers : public ScoreDevice {};
+class ScoreAgainstPlainLoops : public ScoreDevice {
+ protected:
+  void ExpectPlainScoresEverywhere(ScoreProblem& problem) {
+    SCOPED_TRACE(Name(problem.shape()));
+    for (const Scorer scorer : kRowScorers) {
+      for (const AttentionSource source : kRowSources) {
+        for (const Reduce reduce : kReduces) {
+          SCOPED_TRACE(Name(scorer, source, reduce));
+          ExpectPlainScores(problem.Request(source, {.scorer = scorer, .reduce = reduce}));
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+};
+KVTRIAGE_ON_EACH_DEVICE(ScoreHandNumbers);
+KVTRIAGE_ON_EACH_DEVICE(ScoreAgainstPlainLoops);
+
+TEST_P(ScoreHandNumbers, OneAndTwoRows) {
   struct Want {
     Scorer scorer;
     float one[3], two[3];
@@ -91,10 +73,8 @@ TEST(ScoreHandNumbers, OneAndTwoRows) {
         SCOPED_TRACE(Name(want.scorer, source, Reduce::kSum) + ", rows " + std::to_string(rows));
         ScoreProblem problem = HandProblem(rows);
         const ScoreRequest request = problem.Request(source, {.scorer = want.scorer});
-        ForEachTarget([&] {
-          ThreadTeam team(1);
-          ScoreResult result;
-          ASSERT_TRUE(ScoreLayer(request, team, result).ok());
+        OneWay([&] {
+          const ScoreResult result = Score(request);
           ASSERT_EQ(result.scores.size(), 3u);
           for (int p = 0; p < 3; ++p) {
             EXPECT_NEAR(result.scores[p], (rows == 1 ? want.one : want.two)[p], 2e-6) << p;
@@ -105,12 +85,10 @@ TEST(ScoreHandNumbers, OneAndTwoRows) {
   }
 }
 
-TEST(ScoreHandNumbers, MagnitudeWeighedAttention) {
+TEST_P(ScoreHandNumbers, MagnitudeWeighedAttention) {
   ScoreProblem problem = HandProblem(1);
   const ScoreRequest request = problem.Request(AttentionSource::kQuery, {.scorer = Scorer::kVatp});
-  ThreadTeam team(1);
-  ScoreResult result;
-  ASSERT_TRUE(ScoreLayer(request, team, result).ok());
+  const ScoreResult result = Score(request);
   const float want[] = {1.0f / 7, 2.0f / 7, 8.0f / 7};
   const float mass[] = {1.0f / 7, 2.0f / 7, 4.0f / 7};
   for (int p = 0; p < 3; ++p) {
@@ -125,7 +103,7 @@ TEST(GoldenInputs, StreamSevenStartsAsInTheReference) {
             (std::vector<float>{-0.625f, -0.75f, 0.0625f, 0.125f, -1.5f, 0.875f, 0.5f, 0.25f}));
 }
 
-TEST(ScoreAgainstPlainLoops, LengthsAroundTileSizes) {
+TEST_P(ScoreAgainstPlainLoops, LengthsAroundTileSizes) {
   for (const uint32_t tokens : {1, 2, 16, 17, 63, 64, 65, 127, 128, 129, 255, 257}) {
     ProblemShape shape{4, 2, tokens, std::min(5u, tokens), 8, 12};
     ScoreProblem problem(shape, 9000 + tokens);
@@ -134,7 +112,7 @@ TEST(ScoreAgainstPlainLoops, LengthsAroundTileSizes) {
   }
 }
 
-TEST(ScoreAgainstPlainLoops, HeadSizesAndGroups) {
+TEST_P(ScoreAgainstPlainLoops, HeadSizesAndGroups) {
   const ProblemShape shapes[] = {
       {1, 1, 20, 3, 1, 1},    {3, 1, 50, 7, 3, 5},      {6, 2, 90, 16, 40, 56},
       {14, 2, 40, 3, 64, 64}, {2, 2, 70, 17, 128, 128}, {2, 1, 50, 2, 576, 512},
@@ -147,7 +125,7 @@ TEST(ScoreAgainstPlainLoops, HeadSizesAndGroups) {
   }
 }
 
-TEST(ScoreAgainstPlainLoops, EveryInputType) {
+TEST_P(ScoreAgainstPlainLoops, EveryInputType) {
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
     SCOPED_TRACE(DTypeName(type));
     for (const bool rows_first : {true, false}) {
@@ -160,7 +138,7 @@ TEST(ScoreAgainstPlainLoops, EveryInputType) {
   }
 }
 
-TEST(ScoreAgainstPlainLoops, F8WithEveryKindOfScale) {
+TEST_P(ScoreAgainstPlainLoops, F8WithEveryKindOfScale) {
   for (const DType type : {DType::kF8E4M3, DType::kF8E5M2}) {
     for (const CacheScales& scales :
          {CacheScales{}, CacheScales{0.25f, 0.75f, false}, CacheScales{0.3f, 1.7f, true}}) {
@@ -181,7 +159,7 @@ TEST(ScoreAgainstPlainLoops, F8WithEveryKindOfScale) {
   }
 }
 
-TEST(ScoreAgainstPlainLoops, LatentRowsOfMla) {
+TEST_P(ScoreAgainstPlainLoops, LatentRowsOfMla) {
   // V is a part of K's rows; one head for all queries.
   for (const DType type : {DType::kBF16, DType::kF8E4M3}) {
     ScoreProblem problem({16, 1, 100, 3, 576, 512}, 9420);
@@ -196,7 +174,7 @@ TEST(ScoreAgainstPlainLoops, LatentRowsOfMla) {
   }
 }
 
-TEST(ScoreAgainstPlainLoops, LargeLogitsAndValues) {
+TEST_P(ScoreAgainstPlainLoops, LargeLogitsAndValues) {
   ScoreProblem problem({4, 2, 120, 16, 64, 64}, 9500);
   for (double& q : problem.q()) q *= 8;
   for (float& v : problem.v()) v *= 32;
@@ -204,14 +182,14 @@ TEST(ScoreAgainstPlainLoops, LargeLogitsAndValues) {
   ExpectPlainScoresEverywhere(problem);
 }
 
-TEST(ScoreAgainstPlainLoops, RowLimits) {
+TEST_P(ScoreAgainstPlainLoops, RowLimits) {
   ScoreProblem problem({4, 2, 60, 6, 16, 16}, 9600);
   // A row that sees nothing, one that sees one token, one that sees more than there is.
   problem.set_row_limits({0, 60, 1, 33, 1000, 7});
   ExpectPlainScoresEverywhere(problem);
 }
 
-TEST(ScoreAgainstPlainLoops, RowsBeyondOneBatch) {
+TEST_P(ScoreAgainstPlainLoops, RowsBeyondOneBatch) {
   // 4 * 150 rows of one KV head: more than the kernel takes at once; the window is all rows.
   ScoreProblem problem({4, 1, 150, 150, 8, 8}, 9700);
   for (const AttentionSource source : kRowSources) {
@@ -225,7 +203,7 @@ TEST(ScoreAgainstPlainLoops, RowsBeyondOneBatch) {
   }
 }
 
-TEST(ScoreAgainstPlainLoops, LongSequence) {
+TEST_P(ScoreAgainstPlainLoops, LongSequence) {
   // Several ranges and several parts of the first pass.
   for (const Scorer scorer : {Scorer::kAttention, Scorer::kObcKey}) {
     ScoreProblem problem({2, 1, 5000, 3, 16, 16}, 9800);
@@ -233,7 +211,7 @@ TEST(ScoreAgainstPlainLoops, LongSequence) {
   }
 }
 
-TEST(ScoreAgainstPlainLoops, WindowShorterThanTheInput) {
+TEST_P(ScoreAgainstPlainLoops, WindowShorterThanTheInput) {
   ScoreProblem problem({4, 2, 60, 20, 16, 16}, 9900);
   for (const AttentionSource source : kRowSources) {
     for (const uint32_t window : {1u, 7u, 20u, 100u}) {
@@ -245,7 +223,7 @@ TEST(ScoreAgainstPlainLoops, WindowShorterThanTheInput) {
   }
 }
 
-TEST(ScoreAgainstPlainLoops, Pooling) {
+TEST_P(ScoreAgainstPlainLoops, Pooling) {
   ScoreProblem problem({4, 2, 90, 12, 16, 16}, 9930);
   for (const Pool pool : {Pool::kAvg, Pool::kMax}) {
     for (const uint32_t kernel : {1u, 5u, 7u, 255u}) {
