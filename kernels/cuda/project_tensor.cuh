@@ -83,7 +83,7 @@ SIMT_DEVICE void AddMagnitudes(const uint32_t (&values)[2][kSteps][4], const std
 
 // Grid: x pieces of kTensorTokens rows. Head sizes up to 16 * kSteps.
 template <uint32_t kSteps, bool kHalf>
-SIMT_KERNEL void SIMT_BOUNDS(kTensorThreads, 4) ProjectTensorKernel(ProjectArgs args) {
+SIMT_KERNEL void SIMT_BOUNDS(kTensorThreads, 3) ProjectTensorKernel(ProjectArgs args) {
   constexpr uint32_t kStageBytes = kTensorRows * TensorPitch<kSteps>();
   std::byte* const shared = simt::SharedMemory(0);
   const ListPiece piece = args.pieces[simt::BlockX()];

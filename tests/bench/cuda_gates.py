@@ -37,7 +37,7 @@ BARS = [
     (r"RowPartsKernel|OutputPartsKernel<", 168),
     (r"JoinRowsKernel|JoinOutputsKernel", 80),
     (r"MeasureRowsKernel<", 168),  # three blocks of 128 threads
-    (r"ProjectTensorKernel<", 128),  # four blocks of 128 threads
+    (r"ProjectTensorKernel<", 136),  # values of 32 tokens in 64 of them; three blocks of 128 threads
     (r"ProjectValuesKernel|ExpectedLogitsKernel", 80),  # three blocks of 256 threads
     (r"CovarianceKernel", 104),  # 16 sums, what rounding loses of each, 16 products
     # Lists of rows, eight blocks of 128 threads.
