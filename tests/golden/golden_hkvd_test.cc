@@ -25,6 +25,11 @@ using nlohmann::json;
 constexpr std::pair<const char*, DType> kTypes[] = {
     {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
 
+const std::vector<std::string>& Cases() {
+  static const std::vector<std::string> ids = GoldenIds("hkvd");
+  return ids;
+}
+
 class GoldenHkvd : public testing::TestWithParam<
                        std::tuple<Device, std::string, std::pair<const char*, DType>>> {
  protected:
@@ -90,7 +95,7 @@ class GoldenHkvd : public testing::TestWithParam<
   }
 
   GoldenFile file_;
-  size_t case_number_ = CaseNumber(GoldenIds("hkvd"), std::get<1>(GetParam()));
+  size_t case_number_ = CaseNumber(Cases(), std::get<1>(GetParam()));
   uint32_t rows_ = 0, heads_ = 0, elems_ = 0;
   std::vector<float> fresh_, cached_;  // [heads, rows, elems]
   static std::unique_ptr<SuiteBackends> backends_;
@@ -135,8 +140,7 @@ std::string TestName(const testing::TestParamInfo<GoldenHkvd::ParamType>& info) 
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, GoldenHkvd,
-                         testing::Combine(testing::ValuesIn(kDevices),
-                                          testing::ValuesIn(GoldenIds("hkvd")),
+                         testing::Combine(testing::ValuesIn(kDevices), testing::ValuesIn(Cases()),
                                           testing::ValuesIn(kTypes)),
                          TestName);
 

@@ -29,6 +29,11 @@ using nlohmann::json;
 constexpr std::pair<const char*, DType> kTypes[] = {
     {"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}};
 
+const std::vector<std::string>& Cases() {
+  static const std::vector<std::string> ids = GoldenIds("compress");
+  return ids;
+}
+
 class Golden : public testing::TestWithParam<
                    std::tuple<Device, std::string, std::pair<const char*, DType>>> {
  protected:
@@ -70,7 +75,7 @@ class Golden : public testing::TestWithParam<
   // Where work is long, or the build slow, emulated kernels take a type a case.
   bool TakesType() const {
     const uint64_t work = uint64_t{window_} * shape_.q_heads * shape_.rows * shape_.dk;
-    const size_t number = CaseNumber(GoldenIds("compress"), std::get<1>(GetParam()));
+    const size_t number = CaseNumber(Cases(), std::get<1>(GetParam()));
     const auto* const at = std::find(std::begin(kTypes), std::end(kTypes), std::get<2>(GetParam()));
     const auto place = static_cast<size_t>(at - std::begin(kTypes));
     return (kPlainBuild && work < 5'000'000) ||
@@ -219,7 +224,7 @@ std::vector<std::pair<std::string, size_t>> Golden::Ways() const {
   }
   // Types of a case take ways that are far apart.
   const size_t number =
-      CaseNumber(GoldenIds("compress"), std::get<1>(GetParam())) + 7 * static_cast<size_t>(type());
+      CaseNumber(Cases(), std::get<1>(GetParam())) + 7 * static_cast<size_t>(type());
   for (size_t way = 0; way < ways.size(); ++way) {
     if (TakesWay(device(), number, way, ways.size())) taken.push_back(ways[way]);
   }
@@ -310,8 +315,7 @@ std::string TestName(const testing::TestParamInfo<Golden::ParamType>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, Golden,
-                         testing::Combine(testing::ValuesIn(kDevices),
-                                          testing::ValuesIn(GoldenIds("compress")),
+                         testing::Combine(testing::ValuesIn(kDevices), testing::ValuesIn(Cases()),
                                           testing::ValuesIn(kTypes)),
                          TestName);
 
