@@ -44,7 +44,7 @@ cudaError_t LaunchOutputParts(const ScoreItem* items, const ScoreSizes& sizes,
   const uint32_t rows = wide ? kWideRows : kLongRows;
   const uint32_t blocks = Blocks(sizes.rows, rows) * sizes.parts;
   const LaunchShape shape =
-      ShapeOf(sizes, blocks, SharedBytes(sizes, size_t{kMostTileTokens} * rows));
+      ShapeOf(sizes, blocks, SharedBytes(sizes, size_t{kMostTileTokens} * (rows + 4)));
   return wide ? LaunchKernel(OutputPartsKernel<kWideRows, 1>, shape, stream, items)
               : LaunchKernel(OutputPartsKernel<kLongRows, kLongPieces>, shape, stream, items);
 }

@@ -161,10 +161,16 @@ SIMT_KERNEL void SIMT_BOUNDS(kScoreThreads, 4) JoinRowsKernel(const ScoreItem* i
   if (!finite) LeaveOut(query, kv_head, query.rows + at);
 }
 
+// Floats from one token's weights to the next: pieces of four weights of eight tokens lie in
+// different banks.
+template <uint32_t kRows>
+inline constexpr uint32_t kWeightPitch = kRows + 4;
+
 // Puts A of a block's rows with a tile of tokens into shared memory, [token][rows]; 0 where a row
 // does not see a token, and for its dominant one.
 template <uint32_t kRows>
-SIMT_DEVICE void TileWeights(const ScoreItem& item, const TileShared& shared, const QueryRow* rows,
+SIMT_DEVICE void TileWeights(const ScoreItem& item, const TileShared& shared,
+                             const simt::Shared<simt::Vec16>& weights, const QueryRow* rows,
                              const float* q, uint32_t count, uint32_t tokens, uint32_t first) {
   const uint32_t token = simt::ThreadX() % tokens, p = first + token;
   const uint32_t groups = kScoreThreads / tokens, dk = item.rows.k.row_elems;
@@ -173,15 +179,15 @@ SIMT_DEVICE void TileWeights(const ScoreItem& item, const TileShared& shared, co
     if (r0 < count) {
       MultiplyRows<4>(shared.keys, token, dk, q + uint64_t{r0} * dk, count - r0, products);
     }
+    uint32_t bits[4] = {};
     SIMT_UNROLL
     for (uint32_t r = 0; r < 4; ++r) {
-      float weight = 0;
       if (r0 + r < count && shared.bad[token] == 0 && Sees(rows[r0 + r], p) &&
           rows[r0 + r].dominant != static_cast<int32_t>(p)) {
-        weight = PairWeight(item.rule, rows[r0 + r], p, products[r]);
+        bits[r] = simt::FloatBits(PairWeight(item.rule, rows[r0 + r], p, products[r]));
       }
-      shared.numbers[token * kRows + r0 + r] = weight;
     }
+    weights[(token * kWeightPitch<kRows> + r0) / 4] = {bits[0], bits[1], bits[2], bits[3]};
   }
 }
 
@@ -209,7 +215,7 @@ SIMT_KERNEL void SIMT_BOUNDS(kScoreThreads, 2) OutputPartsKernel(const ScoreItem
       query.tokens - begin < item.part_tokens ? query.tokens : begin + item.part_tokens;
   for (uint32_t first = begin; first < end; first += tokens) {
     LoadTokens(query, kv_head, first, end - first < tokens ? end - first : tokens, tokens, shared);
-    TileWeights<kRows>(item, shared, rows, q, count, tokens, first);
+    TileWeights<kRows>(item, shared, weights, rows, q, count, tokens, first);
     simt::SyncThreads();
     SIMT_UNROLL
     for (uint32_t piece = 0; piece < kPieces; ++piece) {
@@ -222,7 +228,7 @@ SIMT_KERNEL void SIMT_BOUNDS(kScoreThreads, 2) OutputPartsKernel(const ScoreItem
         const float v = shared.values[t * pitch + e];
         SIMT_UNROLL
         for (uint32_t r = 0; r < kRows; r += 4) {
-          const simt::Vec16 w = weights[(t * kRows + r) / 4];
+          const simt::Vec16 w = weights[(t * kWeightPitch<kRows> + r) / 4];
           of_tile[r] = simt::Fma(simt::BitsFloat(w.x), v, of_tile[r]);
           of_tile[r + 1] = simt::Fma(simt::BitsFloat(w.y), v, of_tile[r + 1]);
           of_tile[r + 2] = simt::Fma(simt::BitsFloat(w.z), v, of_tile[r + 2]);

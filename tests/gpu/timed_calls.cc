@@ -9,6 +9,7 @@
 #include "kernels/cuda/divergence.h"
 #include "kernels/cuda/fuse.h"
 #include "kernels/cuda/rotate.h"
+#include "kernels/cuda/score.h"
 #include "kernels/cuda/select.h"
 #include "tests/gpu/device.h"
 
@@ -121,6 +122,57 @@ TimedCall Fuse(const std::shared_ptr<Cache>& cache, Workspace& workspace) {
           }};
 }
 
+// Joint scores of all layers from given O and LSE; queries are zeros, so that every token weighs
+// the same. Many rows are judged by their products, few by the bytes of K and V.
+TimedCall Score(const std::shared_ptr<Cache>& cache, uint32_t window, Workspace& workspace) {
+  const TimedShape& shape = cache->shape;
+  const uint32_t q_heads = shape.kv_heads * shape.group;
+  const uint64_t row = uint64_t{shape.row_elems} * kElementBytes;
+  const auto memory =
+      std::make_shared<DeviceBuffer>(uint64_t{window} * q_heads * (row + sizeof(float)));
+  Must(cudaMemsetAsync(memory->data(), 0, memory->size(), workspace.stream()), "cudaMemsetAsync");
+  Finish(workspace.stream());
+  ScoreRequest request;
+  request.layer.sequence = cache->Rows();
+  request.layer.q_heads = q_heads;
+  request.spec.scorer = Scorer::kObcJoint;
+  request.window = window;
+  request.input.source = AttentionSource::kQueryOutput;
+  request.input.q = {.base = memory->data(),
+                     .dtype = DType::kBF16,
+                     .rows = window,
+                     .heads = q_heads,
+                     .elems = shape.row_elems,
+                     .row_stride = q_heads * row,
+                     .head_stride = row,
+                     .elem_stride = kElementBytes};
+  request.input.o = request.input.q;
+  request.input.lse = {.base = memory->data() + window * q_heads * row,
+                       .dtype = DType::kF32,
+                       .rows = window,
+                       .heads = q_heads,
+                       .elems = 1,
+                       .row_stride = q_heads * sizeof(float),
+                       .head_stride = sizeof(float),
+                       .elem_stride = sizeof(float)};
+  std::vector<ScoreRequest> requests(shape.layers, request);
+  for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+    requests[layer].layer.k = cache->View(2 * layer);
+    requests[layer].layer.v = cache->View(2 * layer + 1);
+  }
+  const bool products = window * shape.group > 32;
+  TimedCall timed{"score joint, W=" + std::to_string(window) + ", all layers",
+                  cache->RowBytes(shape.layers) * shape.tokens, products ? 0.35 : 0.75,
+                  products ? 0.45 : 0.88, [cache, memory, requests, &workspace] {
+                    std::vector<ScoreResult> results;
+                    return CudaScoreLayers(requests, workspace, nullptr, results);
+                  }};
+  if (products) {
+    timed.flops = 4.0 * q_heads * window * shape.tokens * shape.row_elems * shape.layers;
+  }
+  return timed;
+}
+
 TimedCall Select(uint32_t lists, uint32_t rows, double must, double goal, Workspace& workspace) {
   struct Lists {
     std::vector<std::vector<float>> scores;
@@ -154,8 +206,10 @@ uint64_t CacheBytes(const TimedShape& shape) {
 
 std::vector<TimedCall> CacheCalls(const TimedShape& shape, Workspace& workspace) {
   const auto cache = std::make_shared<Cache>(shape, workspace.stream());
-  return {Diverge(cache, workspace), Compact(cache, shape.layers, workspace),
-          Compact(cache, 1, workspace), Rotate(cache, workspace), Fuse(cache, workspace)};
+  return {Diverge(cache, workspace),    Compact(cache, shape.layers, workspace),
+          Compact(cache, 1, workspace), Rotate(cache, workspace),
+          Fuse(cache, workspace),       Score(cache, 64, workspace),
+          Score(cache, 1, workspace)};
 }
 
 std::vector<TimedCall> SelectCalls(uint32_t rows, uint32_t few, uint32_t many,

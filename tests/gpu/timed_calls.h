@@ -17,12 +17,13 @@ namespace kvtriage::gpu {
 struct TimedCall {
   std::string name;
   uint64_t bytes = 0;         // that have to move; 0: judged by seconds
-  double must = 0, goal = 0;  // share of the copy ceiling, or seconds
+  double must = 0, goal = 0;  // share of the ceiling, or seconds
   std::function<absl::Status()> call;
+  double flops = 0;  // of matrix products; not 0: the ceiling is the mma.sync one, not the copy
 };
 
 struct TimedShape {
-  uint32_t tokens, layers, kv_heads, row_elems;
+  uint32_t tokens, layers, kv_heads, row_elems, group;  // query heads of a KV head
 };
 
 // Calls on one cache: its memory lives as long as they do. Ends the process when it does not fit.

@@ -74,6 +74,7 @@ std::vector<KernelCount> CountKernels() {
   CountDivergence(counts);
   CountSelect(counts);
   CountScorers(counts);
+  CountRowScorers(counts);
   return counts;
 }
 

@@ -35,11 +35,29 @@ struct CountedCache {
   std::vector<int32_t> table_;
 };
 
+// Ones, dense, [rows, heads, elems] in bf16.
+struct CountedTensor {
+  CountedTensor(uint32_t rows, uint32_t heads, uint32_t elems)
+      : memory(uint64_t{rows} * heads * elems, 0x3F80),
+        view{.base = reinterpret_cast<const std::byte*>(memory.data()),
+             .dtype = DType::kBF16,
+             .rows = rows,
+             .heads = heads,
+             .elems = elems,
+             .row_stride = uint64_t{2} * heads * elems,
+             .head_stride = uint64_t{2} * elems,
+             .elem_stride = 2} {}
+
+  std::vector<uint16_t> memory;
+  TensorView view;
+};
+
 // One file per family of kernels; each adds its rows to the table.
 void CountMovers(std::vector<KernelCount>& counts);
 void CountDivergence(std::vector<KernelCount>& counts);
 void CountSelect(std::vector<KernelCount>& counts);
 void CountScorers(std::vector<KernelCount>& counts);
+void CountRowScorers(std::vector<KernelCount>& counts);
 
 }  // namespace kvtriage
 

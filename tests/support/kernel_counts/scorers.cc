@@ -12,23 +12,6 @@ namespace {
 constexpr uint32_t kLayers = 3, kRows = 100, kHeads = 2, kGroup = 2, kElems = 64, kHidden = 70;
 constexpr uint64_t kNumbers = uint64_t{kLayers} * kHeads * kRows;  // scores
 
-// Ones, dense, [rows, heads, elems] in bf16.
-struct CountedTensor {
-  CountedTensor(uint32_t rows, uint32_t heads, uint32_t elems)
-      : memory(uint64_t{rows} * heads * elems, 0x3F80),
-        view{.base = reinterpret_cast<const std::byte*>(memory.data()),
-             .dtype = DType::kBF16,
-             .rows = rows,
-             .heads = heads,
-             .elems = elems,
-             .row_stride = uint64_t{2} * heads * elems,
-             .head_stride = uint64_t{2} * elems,
-             .elem_stride = 2} {}
-
-  std::vector<uint16_t> memory;
-  TensorView view;
-};
-
 class ScorerCounts {
  public:
   explicit ScorerCounts(std::vector<KernelCount>& counts)
