@@ -78,7 +78,7 @@ void Registration::Fail(absl::Status why) {
 void Registration::CloseFrom(DeviceIndex device) {
   const DeviceList* const devices = state_->devices;
   const DeviceIndex next = NextDevice(device);
-  if (devices == nullptr || next > devices->size()) return done_(failed_);
+  if (devices == nullptr || next > devices->size()) return done_(std::move(failed_));
   devices->at(next).mapper().Post([self = shared_from_this(), next] {
     for (size_t i = 0; i < self->mappings_.size(); ++i) {
       if (self->DeviceOf(i) == next) self->mappings_[i].reset();
