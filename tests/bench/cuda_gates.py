@@ -124,7 +124,7 @@ def check_instructions(nvcc, sources, arch):
         for source, text in zip(sources, texts):
             needed, unwanted = INSTRUCTIONS.get(source.name, ([], []))
             for word in needed + unwanted + NOWHERE:
-                count = len(re.findall(rf"^\s*(?:@\S+ )?{re.escape(word)}", text, re.M))
+                count = len(re.findall(rf"^\s*(?:@\S+ )?(?:\S+\.)?{re.escape(word)}\b", text, re.M))
                 missed = (count == 0) == (word in needed)
                 if word in needed or missed:
                     print(f"{source.name:60} {word:>12} {count:5}{'  <-- missed' if missed else ''}")

@@ -1,5 +1,5 @@
-// What the static libstdc++ of our build asks of glibc 2.36, so that the package also runs where glibc is
-// older: random numbers of the kernel's.
+// What the static libstdc++ of our build asks of glibc 2.36, so that the package also runs where
+// glibc is older: random numbers of the kernel's.
 #include <sys/random.h>
 
 #include <cstdint>
