@@ -46,7 +46,8 @@ std::string Text(const ServerInfo& info, const std::string& endpoint) {
   for (const client::ServerDevice& device : info.devices) {
     rows.push_back(
         {"device", absl::StrCat(device.kind, ", ", device.name, ", ", device.memory_bytes >> 20,
-                                " MiB, ", device.healthy ? "healthy" : "sick")});
+                                " MiB, ", device.healthy ? "healthy" : "sick",
+                                device.uuid.empty() ? "" : ", ", device.uuid)});
   }
   for (const auto& [name, value] : LimitsOf(info.limits))
     rows.push_back({name, absl::StrCat(value)});
@@ -68,7 +69,8 @@ std::string JsonText(const ServerInfo& info, const std::string& endpoint) {
     json["devices"].push_back({{"kind", device.kind},
                                {"name", device.name},
                                {"memory_bytes", device.memory_bytes},
-                               {"healthy", device.healthy}});
+                               {"healthy", device.healthy},
+                               {"uuid", device.uuid}});
   }
   for (const auto& [name, value] : LimitsOf(info.limits)) json["limits"][name] = value;
   return json.dump() + "\n";

@@ -1,5 +1,7 @@
 #include "client/cpp/cache_to_proto.h"
 
+#include <unistd.h>
+
 #include <bit>
 
 namespace kvtriage::client {
@@ -82,6 +84,21 @@ v1::RopeSpec ToProto(const RopeSpec& rope) {
   return out;
 }
 
+void SetSource(const RegionSpec& region, uint64_t ticket, v1::RegionSpec& out) {
+  if (!region.cuda.has_value()) {
+    out.mutable_host()->set_ticket(ticket);
+    out.mutable_host()->set_offset(region.offset);
+    return;
+  }
+  v1::RegionSpec::CudaIpc& cuda = *out.mutable_cuda_ipc();
+  cuda.set_handle(region.cuda->handle.data(), region.cuda->handle.size());
+  cuda.set_device_uuid(region.cuda->device_uuid);
+  cuda.set_base_offset(region.offset);
+  cuda.set_allocation_bytes(region.cuda->bytes);
+  cuda.set_exporter_pid(static_cast<uint32_t>(getpid()));
+  cuda.set_generation(region.cuda->generation);
+}
+
 }  // namespace
 
 v1::View ToProto(const ViewSpec& view, const MemoryIds& ids) {
@@ -144,8 +161,7 @@ v1::CacheSpec ToProto(const CacheSpec& cache, const MemoryIds& ids) {
 
 v1::RegionSpec ToProto(const RegionSpec& region, uint64_t ticket, bool with_fingerprint) {
   v1::RegionSpec out;
-  out.mutable_host()->set_ticket(ticket);
-  out.mutable_host()->set_offset(region.offset);
+  SetSource(region, ticket, out);
   out.set_size(region.size);
   out.set_access(static_cast<v1::Access>(region.access));
   out.set_tag(region.tag);

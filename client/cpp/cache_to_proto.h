@@ -12,6 +12,7 @@ namespace kvtriage::client {
 v1::View ToProto(const ViewSpec& view, const MemoryIds& ids);
 v1::Tensor ToProto(const TensorSpec& tensor, const MemoryIds& ids);
 v1::CacheSpec ToProto(const CacheSpec& cache, const MemoryIds& ids);
+// `ticket` is for host memory. Device memory is said to be of the calling process.
 v1::RegionSpec ToProto(const RegionSpec& region, uint64_t ticket, bool with_fingerprint);
 
 }  // namespace kvtriage::client

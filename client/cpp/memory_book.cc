@@ -37,6 +37,10 @@ absl::StatusOr<Lot> MemoryBook::Prepare(const std::vector<RegionSpec>& regions,
   Lot lot;
   MutexLock lock(&mutex_);
   for (const RegionSpec& spec : regions) {
+    if (spec.cuda.has_value()) {
+      lot.regions.push_back({Region{next_handle_++}, spec, nullptr});
+      continue;
+    }
     auto fd = std::make_shared<OwnedFd>(fcntl(spec.fd, F_DUPFD_CLOEXEC, 0));
     if (!fd->valid()) {
       return LocalError(
@@ -105,6 +109,23 @@ std::optional<CacheSpec> MemoryBook::SpecOf(Cache cache) const {
   const auto it = caches_.find(cache.handle);
   if (it == caches_.end()) return std::nullopt;
   return it->second.spec;
+}
+
+bool MemoryBook::HoldsOwners() const {
+  MutexLock lock(&mutex_);
+  return std::any_of(regions_.begin(), regions_.end(),
+                     [](const auto& entry) { return entry.second.spec.owner != nullptr; });
+}
+
+void MemoryBook::AbandonOwners() {
+  // Kept in reach, and never destroyed.
+  static auto* const abandoned = new std::vector<std::shared_ptr<const void>>();
+  static Mutex* const abandoned_mutex = new Mutex();
+  MutexLock lock(&mutex_);
+  MutexLock keeping(abandoned_mutex);
+  for (auto& [handle, region] : regions_) {
+    if (region.spec.owner != nullptr) abandoned->push_back(std::move(region.spec.owner));
+  }
 }
 
 }  // namespace kvtriage::client

@@ -19,8 +19,8 @@ namespace kvtriage::client {
 
 struct LentRegion {
   Region region;
-  RegionSpec spec;  // fd is `fd`'s
-  std::shared_ptr<OwnedFd> fd;
+  RegionSpec spec;              // fd is `fd`'s
+  std::shared_ptr<OwnedFd> fd;  // null for device memory
 };
 struct LentCache {
   Cache cache;
@@ -53,6 +53,11 @@ class MemoryBook {
   Lot All() const;
 
   std::optional<CacheSpec> SpecOf(Cache cache) const;
+
+  // Whether any region has an owner that waits for its return.
+  bool HoldsOwners() const;
+  // Gives these owners up for good: their memory stays as it is until the process ends.
+  void AbandonOwners();
 
  private:
   Lot FindLocked(const std::vector<Region>& regions, const std::vector<Cache>& caches) const

@@ -14,10 +14,24 @@ namespace {
 
 constexpr absl::Duration kResolveTime = absl::Seconds(5);
 
-absl::StatusOr<v1::RegisterRegionsRequest> RequestOf(Link& link, const Lot& lot, bool first) {
+// One for each region; 0 for device memory, which needs none.
+absl::StatusOr<std::vector<uint64_t>> TicketsFor(Link& link, const Lot& lot) {
   std::vector<int> fds;
-  for (const LentRegion& region : lot.regions) fds.push_back(region.spec.fd);
-  KVTRIAGE_ASSIGN_OR_RETURN(const std::vector<uint64_t> tickets, link.Offer(fds));
+  std::vector<size_t> places;
+  for (size_t i = 0; i < lot.regions.size(); ++i) {
+    if (lot.regions[i].spec.cuda.has_value()) continue;
+    fds.push_back(lot.regions[i].spec.fd);
+    places.push_back(i);
+  }
+  std::vector<uint64_t> tickets(lot.regions.size());
+  if (fds.empty()) return tickets;
+  KVTRIAGE_ASSIGN_OR_RETURN(const std::vector<uint64_t> given, link.Offer(fds));
+  for (size_t i = 0; i < places.size(); ++i) tickets[places[i]] = given[i];
+  return tickets;
+}
+
+absl::StatusOr<v1::RegisterRegionsRequest> RequestOf(Link& link, const Lot& lot, bool first) {
+  KVTRIAGE_ASSIGN_OR_RETURN(const std::vector<uint64_t> tickets, TicketsFor(link, lot));
   v1::RegisterRegionsRequest request;
   request.mutable_header()->set_idempotency_key(std::string(AsBytes(NewKey())));
   for (size_t i = 0; i < lot.regions.size(); ++i) {

@@ -24,6 +24,11 @@ ServerLimits FromProto(const v1::Limits& limits) {
   return out;
 }
 
+std::string KindOf(const v1::Device& device) {
+  if (device.kind() == v1::Device::KIND_CPU) return "cpu";
+  return device.kind() == v1::Device::KIND_CUDA ? "cuda" : "unknown";
+}
+
 }  // namespace
 
 ServerInfo FromProto(const v1::GetServerInfoResponse& response) {
@@ -38,8 +43,8 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& response) {
   out.limits = FromProto(response.limits());
   out.default_policy = response.default_policy();
   for (const v1::Device& device : response.devices()) {
-    out.devices.push_back({device.kind() == v1::Device::KIND_CPU ? "cpu" : "unknown", device.name(),
-                           device.memory_bytes(), device.health() == v1::Device::HEALTH_OK});
+    out.devices.push_back({KindOf(device), device.name(), device.memory_bytes(),
+                           device.health() == v1::Device::HEALTH_OK, device.uuid()});
   }
   for (const v1::Policy& policy : response.policies()) out.policies.push_back(FromProto(policy));
   return out;

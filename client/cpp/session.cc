@@ -21,6 +21,8 @@
 namespace kvtriage::client {
 namespace {
 
+constexpr uint64_t kLastUnregisterMs = 1000;
+
 absl::Status BadArgument(std::string_view text) {
   return LocalError(absl::StatusCode::kInvalidArgument, "bad_argument", text);
 }
@@ -73,8 +75,15 @@ class Session::Impl {
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Session::~Session() {
-  if (impl_->forked())
+  if (impl_->forked()) {
     (void)impl_.release();  // its threads are the parent's; joining them would hang
+    return;
+  }
+  // What has an owner is not let go before the service has closed it.
+  MemoryBook& book = impl_->keeper.book();
+  if (book.HoldsOwners() && !UnregisterAll({.deadline_ms = kLastUnregisterMs}).ok()) {
+    book.AbandonOwners();
+  }
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Connect(const ConnectOptions& options) {
@@ -124,8 +133,9 @@ absl::Status UnregisterOverLink(Link& link, const Lot& lot, absl::Time deadline)
 
 absl::Status UnregisterLot(Keeper& keeper, const std::vector<Region>& regions,
                            const std::vector<Cache>& caches, absl::Time deadline) {
+  Lot lot;  // outlives the lock: owners that go with it may do as they like
   MutexLock registering(&keeper.registration_mutex());
-  const Lot lot = keeper.book().Find(regions, caches);
+  lot = keeper.book().Find(regions, caches);
   const absl::StatusOr<std::shared_ptr<Link>> link = keeper.Current();
   if (link.ok() && !(lot.regions.empty() && lot.caches.empty())) {
     const absl::Status status = UnregisterOverLink(**link, lot, deadline);
@@ -133,12 +143,12 @@ absl::Status UnregisterLot(Keeper& keeper, const std::vector<Region>& regions,
     for (const LentRegion& region : lot.regions) (*link)->ids().Remove(region.region);
     for (const LentCache& cache : lot.caches) (*link)->ids().Remove(cache.cache);
   }
-  keeper.book().Remove(regions, caches);
   // A lost session closes its mappings by itself, after its last job.
   if (!keeper.WaitLostQuiet(deadline)) {
     return LocalError(absl::StatusCode::kDeadlineExceeded, "session_not_quiet",
                       "a lost session may still write into the memory");
   }
+  keeper.book().Remove(regions, caches);  // and lets go of its owners
   return absl::OkStatus();
 }
 

@@ -139,7 +139,10 @@ extern KVTRIAGE_CUDA_LINKAGE {
   // Driver: only through cudaGetDriverEntryPointByVersion.
   typedef int CUresult;
   typedef unsigned long long CUdeviceptr;
+  enum CUmemorytype { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2 };
   enum CUpointer_attribute {
+    CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
     CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
     CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,

@@ -140,10 +140,22 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr poin
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
   if (const auto early = EnterCall(__func__, Needs::kDevice); early.has_value()) return *early;
-  const auto allocation = FindAllocation(Pointer(pointer), 1);
-  if (!allocation) return cudaErrorInvalidValue;
   const auto set = [data](auto value) { std::memcpy(data, &value, sizeof value); };
+  const auto allocation = FindAllocation(Pointer(pointer), 1);
+  if (!allocation) {
+    if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE || !IsPinned(Pointer(pointer))) {
+      return cudaErrorInvalidValue;
+    }
+    set(CU_MEMORYTYPE_HOST);
+    return cudaSuccess;
+  }
   switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      set(CU_MEMORYTYPE_DEVICE);
+      return cudaSuccess;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      set(static_cast<unsigned long long>(allocation->buffer_id));
+      return cudaSuccess;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       set(static_cast<unsigned int>(allocation->kind == "managed"));
       return cudaSuccess;

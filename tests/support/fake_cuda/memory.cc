@@ -116,6 +116,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   }
   const std::lock_guard<std::mutex> lock(Memory().mutex);
   made.name = NameFor(device, made.file_bytes);
+  made.buffer_id = Memory().next_buffer_id++;
   made.fd = open(PathOf(made.name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (made.fd < 0 || ftruncate(made.fd, static_cast<off_t>(made.file_bytes)) != 0 ||
       flock(made.fd, LOCK_EX) != 0) {

@@ -19,7 +19,8 @@ struct Allocation {
   std::string kind;  // empty: cudaMalloc
   int fd = -1;       // of our own allocations: holds the lock that says that we live
   uint64_t inode = 0;
-  uint32_t opened = 0;  // > 0: another process's, so often
+  uint32_t opened = 0;     // > 0: another process's, so often
+  uint64_t buffer_id = 0;  // of our own allocations: no other in this process has or had it
 };
 
 // The allocation or mapping that holds [pointer, pointer + bytes).

@@ -19,6 +19,7 @@ struct MemoryTable {
   // Names of freed allocations by (device, file size): a new one gets the newest of them, so that
   // its handle has the bytes of the old one.
   std::map<std::pair<int, uint64_t>, std::vector<std::string>> freed_names;
+  uint64_t next_buffer_id = 1;
   int touching = 0;
 };
 

@@ -1,6 +1,7 @@
 // The public headers in one file, without gRPC or protobuf on the include path's account.
 #include "kvtriage/cache_description.h"
 #include "kvtriage/compress.h"
+#include "kvtriage/device_memory.h"
 #include "kvtriage/error_details.h"
 #include "kvtriage/group.h"
 #include "kvtriage/host_memory.h"
@@ -12,6 +13,10 @@
 
 #include "gtest/gtest.h"
 
+#if defined(CUDART_VERSION) || defined(CUDA_VERSION) || \
+    defined(KVTRIAGE_KERNELS_CUDA_CUDA_DECLARATIONS_H_)
+#error "a public header of the client pulls in CUDA"
+#endif
 #if defined(GRPC_GRPC_H) || defined(GRPCPP_CHANNEL_H) || defined(GOOGLE_PROTOBUF_MESSAGE_LITE_H__)
 #error "a public header of the client pulls in gRPC or protobuf"
 #endif

@@ -3,8 +3,12 @@
 #ifndef KVTRIAGE_CLIENT_CACHE_DESCRIPTION_H_
 #define KVTRIAGE_CLIENT_CACHE_DESCRIPTION_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -147,10 +151,20 @@ struct CacheSpec {
 
 enum class Access { kRead = 1, kReadWrite = 2 };
 
-// Bytes of a sealed memfd to lend.
+// An allocation of a CUDA device, as the process that made it exports it. LendDeviceMemory
+// (device_memory.h) fills it in.
+struct CudaAllocation {
+  std::array<std::byte, 64> handle{};  // opens the whole allocation
+  std::string device_uuid;
+  uint64_t bytes = 0;
+  uint64_t generation = 0;  // no other allocation of this process has or had it
+};
+
+// Memory to lend: bytes of a sealed memfd, or of a CUDA allocation.
 struct RegionSpec {
-  int fd = -1;          // borrowed for the call; the session keeps a duplicate until Unregister
-  uint64_t offset = 0;  // into the file, a multiple of the page size
+  int fd = -1;  // borrowed for the call; the session keeps a duplicate until Unregister
+  std::optional<CudaAllocation> cuda;  // instead of `fd`
+  uint64_t offset = 0;  // into the file, a multiple of the page size; into the allocation, any
   uint64_t size = 0;
   Access access = Access::kReadWrite;
   uint32_t tag = 0;     // the caller's own number
@@ -159,6 +173,10 @@ struct RegionSpec {
     std::vector<uint8_t> expected;  // 1..64
   };
   std::optional<Fingerprint> fingerprint;  // checked at the first registration only
+  // Whatever must live as long as the memory is lent. The session lets go of it when the service
+  // has closed its mappings (Unregister answered OK), on the thread that learns of it; if it cannot
+  // learn of it by its own end, never.
+  std::shared_ptr<const void> owner;
 };
 
 }  // namespace kvtriage::client

@@ -15,7 +15,8 @@ struct ErrorDetails {
   // One word for logs and runbooks. From the service: the lower-case tail of its ErrorReason
   // ("block_out_of_range"). From this library: socket_missing, socket_denied, not_kvtriage,
   // fd_socket_missing, fd_socket_denied, fd_socket_silent, server_untrusted, not_attached, forked,
-  // bad_argument, bad_answer, host_memory, ledger_slots_busy, session_not_quiet.
+  // bad_argument, bad_answer, host_memory, ledger_slots_busy, session_not_quiet, cuda_call; for
+  // device memory also the service's words no_device, device_memory, vmm_memory.
   std::string reason;
   bool from_service = false;
   std::string field;   // request path, e.g. "sequences[3].table"

@@ -21,10 +21,11 @@ struct ServerLimits {  // bytes, counts, milliseconds
 };
 
 struct ServerDevice {
-  std::string kind;  // "cpu", or "unknown" when newer than this library
+  std::string kind;  // "cpu", "cuda", or "unknown" when newer than this library
   std::string name;
   uint64_t memory_bytes = 0;
   bool healthy = false;
+  std::string uuid;  // of a CUDA device
 };
 
 struct ServerInfo {
