@@ -1,4 +1,5 @@
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/score_outputs.cuh"
 #include "kernels/cuda/score_statistics.cuh"
 
 namespace kvtriage {

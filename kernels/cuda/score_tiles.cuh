@@ -48,6 +48,14 @@ SIMT_DEVICE bool Sees(const QueryRow& row, uint32_t token) {
   return static_cast<int64_t>(token) >= row.first && static_cast<int64_t>(token) < row.limit;
 }
 
+// A unit that turned out not to vote.
+SIMT_DEVICE void LeaveOut(const QueryItem& query, uint32_t kv_head, QueryRow* rows) {
+  const uint32_t count = query.rows_per_unit();
+  for (uint32_t r = 0; r < count; ++r) rows[r].limit = 0;
+  simt::AtomicAdd(query.usable + kv_head, 0u - count);
+  simt::AtomicAdd(query.skipped + kv_head, count);
+}
+
 }  // namespace kvtriage
 
 #endif  // KVTRIAGE_KERNELS_CUDA_SCORE_TILES_CUH_
