@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +17,9 @@ namespace kvtriage::cli {
 namespace {
 
 constexpr absl::Duration kStepLimit = absl::Seconds(10);
+constexpr absl::Duration kDeviceStepLimit = absl::Seconds(20);
+// For the service's own answer that it was too late.
+constexpr std::chrono::milliseconds kGrace(500);
 
 // One Connect makes steps 1 and 2; its words say which of them failed.
 bool AboutFdSocket(const std::string& word) {
@@ -23,12 +29,16 @@ bool AboutFdSocket(const std::string& word) {
 }  // namespace
 
 bool DoctorReport::healthy() const {
-  return std::all_of(steps.begin(), steps.end(),
-                     [](const StepReport& step) { return step.state == StepState::kOk; });
+  return std::all_of(steps.begin(), steps.end(), [](const StepReport& step) {
+    return step.state == StepState::kOk || step.state == StepState::kSkipped;
+  });
 }
 
-Doctor::Doctor(std::string endpoint, absl::Duration timeout)
-    : endpoint_(std::move(endpoint)), end_(absl::Now() + timeout), step_end_(end_) {}
+Doctor::Doctor(std::string endpoint, absl::Duration timeout, bool devices)
+    : endpoint_(std::move(endpoint)),
+      end_(absl::Now() + timeout),
+      devices_(devices),
+      step_end_(end_) {}
 
 DoctorReport Doctor::Run() {
   report_ = {};
@@ -37,6 +47,7 @@ DoctorReport Doctor::Run() {
   Step("identity", &Doctor::Identity);
   Step("host memory", &Doctor::HostMemory);
   Step("triage", &Doctor::Triage);
+  if (devices_) Step("device memory", &Doctor::DeviceMemory);
   return report_;
 }
 
@@ -47,7 +58,9 @@ void Doctor::Step(const std::string& name, Finding (Doctor::*check)()) {
   if (report_.healthy() && begin < end_) {
     step_end_ = std::min(end_, begin + kStepLimit);
     Finding finding = (this->*check)();
-    step.state = finding.word.empty() ? StepState::kOk : StepState::kFailed;
+    step.state = finding.skipped        ? StepState::kSkipped
+                 : finding.word.empty() ? StepState::kOk
+                                        : StepState::kFailed;
     step.word = std::move(finding.word);
     step.text = std::move(finding.text);
     step.milliseconds = absl::ToInt64Milliseconds(absl::Now() - begin);
@@ -111,6 +124,28 @@ Doctor::Finding Doctor::HostMemory() {
 Doctor::Finding Doctor::Triage() {
   const Verdict verdict = ProbeTriage(*session_, [this] { return Limit(); });
   return verdict.status.ok() ? Finding{verdict.word, verdict.text} : From(verdict.status);
+}
+
+// On a thread of its own, as a call of CUDA may never return. With several devices the step may
+// take longer than others.
+Doctor::Finding Doctor::DeviceMemory() {
+  step_end_ = std::min(end_, absl::Now() + kDeviceStepLimit);
+  auto done = std::make_shared<std::promise<DeviceVerdict>>();
+  std::future<DeviceVerdict> answer = done->get_future();
+  std::thread([this, done] {
+    done->set_value(ProbeDeviceMemory(*session_, [this] { return Limit(); }));
+  }).detach();
+  const int64_t left = absl::ToInt64Milliseconds(step_end_ - absl::Now());
+  if (answer.wait_for(std::chrono::milliseconds(left) + kGrace) == std::future_status::timeout) {
+    report_.hangs = true;
+    return {"cuda_silent", "a call of CUDA does not return"};
+  }
+  const DeviceVerdict verdict = answer.get();
+  if (verdict.none) return {"", verdict.text, true};
+  Finding finding =
+      verdict.status.ok() ? Finding{verdict.word, verdict.text} : From(verdict.status);
+  if (!finding.word.empty()) finding.text = absl::StrCat(verdict.device, ": ", finding.text);
+  return finding;
 }
 
 }  // namespace kvtriage::cli

@@ -14,10 +14,11 @@
 
 namespace kvtriage::cli {
 
-enum class StepState { kOk, kFailed, kNotRun };
+enum class StepState { kOk, kFailed, kNotRun, kSkipped };
 
 struct StepReport {
-  std::string step;  // "socket", "fd socket", "identity", "host memory", "triage"
+  // "socket", "fd socket", "identity", "host memory", "triage", "device memory"
+  std::string step;
   StepState state = StepState::kNotRun;
   std::string word;  // of a failure: a heading of the runbook
   std::string text;  // what was seen
@@ -27,19 +28,23 @@ struct StepReport {
 struct DoctorReport {
   std::vector<StepReport> steps;
   std::vector<std::string> warnings;  // words with their numbers
-  bool healthy() const;
+  // CUDA did not come back from a call: a thread still waits for it and uses the Doctor. Neither
+  // may end; the process leaves by _Exit.
+  bool hangs = false;
+  bool healthy() const;  // skipped steps are no fault
 };
 
 class Doctor {
  public:
-  // All steps together end by `timeout`.
-  Doctor(std::string endpoint, absl::Duration timeout);
+  // All steps together end by `timeout`. `devices`: with the step of device memory.
+  Doctor(std::string endpoint, absl::Duration timeout, bool devices);
   DoctorReport Run();
 
  private:
   struct Finding {
     std::string word;  // empty: good
     std::string text;
+    bool skipped = false;
   };
 
   void Step(const std::string& name, Finding (Doctor::*check)());
@@ -48,11 +53,13 @@ class Doctor {
   Finding Identity();
   Finding HostMemory();
   Finding Triage();
+  Finding DeviceMemory();
   client::CallOptions Limit() const;
   static Finding From(const absl::Status& status);
 
   const std::string endpoint_;
   const absl::Time end_;
+  const bool devices_;
   absl::Time step_end_;
   std::unique_ptr<client::Session> session_;
   absl::Status connected_;

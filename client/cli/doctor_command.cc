@@ -1,11 +1,13 @@
 #include "client/cli/doctor_command.h"
 
+#include <cstdlib>
 #include <iostream>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/doctor.h"
+#include "client/cli/doctor_advice.h"
 #include "client/cli/flags.h"
 #include "client/cli/text_table.h"
 #include "nlohmann/json.hpp"
@@ -16,6 +18,7 @@ namespace {
 constexpr FlagSpec kFlags[] = {
     {"--endpoint", "PATH", "the service's socket (default: the standard one; none is started)"},
     {"--timeout", "SECONDS", "limit of all steps together (default 60; each has 10)"},
+    {"--host-only", "", "leave device memory out"},
     {"--json", "", "print JSON"},
     {"--help", "", "this text"},
 };
@@ -28,6 +31,8 @@ const char* Word(StepState state) {
       return "failed";
     case StepState::kNotRun:
       return "not run";
+    case StepState::kSkipped:
+      return "skipped";
   }
   return "not run";
 }
@@ -42,6 +47,10 @@ std::string Text(const DoctorReport& report) {
     rows.push_back({step.step, Word(step.state), time, what});
   }
   std::string text = TextTable(rows);
+  for (const StepReport& step : report.steps) {
+    const std::string advice(AdviceFor(step.word));
+    if (!advice.empty()) absl::StrAppend(&text, step.step, ": ", advice, "\n");
+  }
   for (const std::string& warning : report.warnings)
     absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
@@ -56,6 +65,7 @@ std::string JsonText(const DoctorReport& report, const std::string& endpoint) {
                              {"state", Word(step.state)},
                              {"word", step.word},
                              {"text", step.text},
+                             {"advice", AdviceFor(step.word)},
                              {"milliseconds", step.milliseconds}});
   }
   json["warnings"] = report.warnings;
@@ -84,8 +94,10 @@ int DoctorCommand(std::span<const std::string> arguments) {
   }
   // A missing service is what it looks for: it never starts one.
   const std::string endpoint = flags->Get("--endpoint").value_or(client::kDefaultEndpoint);
-  const DoctorReport report = Doctor(endpoint, absl::Seconds(seconds)).Run();
-  std::cout << (flags->Has("--json") ? JsonText(report, endpoint) : Text(report));
+  Doctor doctor(endpoint, absl::Seconds(seconds), !flags->Has("--host-only"));
+  const DoctorReport report = doctor.Run();
+  std::cout << (flags->Has("--json") ? JsonText(report, endpoint) : Text(report)) << std::flush;
+  if (report.hangs) std::_Exit(1);
   return report.healthy() ? 0 : 1;
 }
 

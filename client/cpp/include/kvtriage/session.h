@@ -99,7 +99,8 @@ class Session {
   // (socket_denied, fd_socket_denied, server_untrusted), FAILED_PRECONDITION (api_revision), and
   // what the service refuses.
   static absl::StatusOr<std::unique_ptr<Session>> Connect(const ConnectOptions& options);
-  // Says goodbye: the service unregisters everything. Waits at most a second for it.
+  // Says goodbye: the service unregisters everything. Waits at most a second for it, and one more
+  // for memory that has an owner (RegionSpec::owner).
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
