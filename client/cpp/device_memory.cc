@@ -90,10 +90,11 @@ absl::StatusOr<RegionSpec> LendDeviceMemory(const void* pointer, uint64_t bytes,
   spec.size = bytes;
   spec.access = access;
   spec.tag = tag;
-  RegionSpec::Fingerprint& fingerprint = spec.fingerprint.emplace();
+  RegionSpec::Fingerprint fingerprint;
   fingerprint.expected.resize(std::min(bytes, kFingerprintBytes));
   KVTRIAGE_RETURN_IF_ERROR(CopyAndWait(fingerprint.expected.data(), pointer,
                                        fingerprint.expected.size(), cudaMemcpyDeviceToHost));
+  spec.fingerprint = std::move(fingerprint);
   return spec;
 }
 
