@@ -32,9 +32,6 @@ inline constexpr std::array<const char*, 3> kRegionValues = {
 inline constexpr std::array<const char*, 3> kVerdictValues = {
     "reused", "recompute", "fused",
 };
-inline constexpr std::array<const char*, 1> kDeviceValues = {
-    "cpu",
-};
 inline constexpr std::array<const char*, 14> kMethodValues = {
     "Attach", "GetServerInfo", "RegisterRegions", "UnregisterRegions", "ListRegions", "Compress",
     "CompressLayers", "Observe", "ReleaseSequence", "Rewind", "SelectRecompute", "Rerotate", "Fuse",
@@ -121,15 +118,15 @@ inline constexpr Metric kBlendCoveredDivergenceRatio = {Type::kHistogram, "kvtri
 inline constexpr Metric kBlendLeftDivergenceRatio = {Type::kHistogram, "kvtriage_blend_left_divergence_ratio",
     "Largest relative divergence among the tokens that were left alone.", 13};
 inline constexpr Metric kEvictedBytesTotal = {Type::kCounter, "kvtriage_evicted_bytes_total",
-    "Bytes of rows dropped (logical).", 1};
+    "Bytes of rows dropped (logical).", 9};
 inline constexpr Metric kReclaimableBytesTotal = {Type::kCounter, "kvtriage_reclaimable_bytes_total",
-    "Bytes of whole blocks that an eviction left empty, which the engine can hand to others.", 1};
+    "Bytes of whole blocks that an eviction left empty, which the engine can hand to others.", 9};
 inline constexpr Metric kMovedBytesTotal = {Type::kCounter, "kvtriage_moved_bytes_total",
-    "Bytes written by compaction and copy.", 1};
+    "Bytes written by compaction and copy.", 9};
 inline constexpr Metric kRegions = {Type::kGauge, "kvtriage_regions",
-    "Regions mapped into the service.", 1};
+    "Regions mapped into the service.", 9};
 inline constexpr Metric kMappedBytes = {Type::kGauge, "kvtriage_mapped_bytes",
-    "Bytes of workers' memory mapped into the service.", 1};
+    "Bytes of workers' memory mapped into the service.", 9};
 inline constexpr Metric kUnmapsPending = {Type::kGauge, "kvtriage_unmaps_pending",
     "Regions whose unmapping has been asked for and is not finished.", 1};
 inline constexpr Metric kRunningScoreBytes = {Type::kGauge, "kvtriage_running_score_bytes",
@@ -147,11 +144,11 @@ inline constexpr Metric kRpcDurationSeconds = {Type::kHistogram, "kvtriage_rpc_d
 inline constexpr Metric kStageDurationSeconds = {Type::kHistogram, "kvtriage_stage_duration_seconds",
     "Wall time of each stage of a call that becomes a job; measure is the part that a request asked for.", 136};
 inline constexpr Metric kDeviceBusySecondsTotal = {Type::kCounter, "kvtriage_device_busy_seconds_total",
-    "Time the device's lane spent on our work.", 4};
+    "Time the device's lane spent on our work.", 36};
 inline constexpr Metric kQueueJobs = {Type::kGauge, "kvtriage_queue_jobs",
-    "Jobs waiting for the device's lane.", 1};
+    "Jobs waiting for the device's lane.", 9};
 inline constexpr Metric kQueueLimitJobs = {Type::kGauge, "kvtriage_queue_limit_jobs",
-    "Length at which new work is refused.", 1};
+    "Length at which new work is refused.", 9};
 inline constexpr Metric kRejectionsTotal = {Type::kCounter, "kvtriage_rejections_total",
     "Requests refused, by named reason.", 75};
 inline constexpr Metric kSessions = {Type::kGauge, "kvtriage_sessions",

@@ -148,7 +148,7 @@ struct Metrics::Series {
           &make.Counter(catalogue::kRejectionsTotal, {{"reason", std::string(ReasonName(reason))}});
     }
     std::vector<std::string> names = settings.cuda_devices;
-    names.insert(names.begin(), catalogue::kDeviceValues[0]);
+    names.insert(names.begin(), "cpu");
     for (const std::string& name : names) {
       devices.emplace_back(make, Labels{{"device", name}});
       make.Gauge(catalogue::kQueueLimitJobs, {{"device", name}}).Set(settings.queue_limit);

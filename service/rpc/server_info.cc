@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "service/observe/catalogue.h"
 #include "service/validate/policy_proto.h"
 
 namespace kvtriage {
@@ -29,7 +28,7 @@ v1::Limits LimitsMessage(const Limits& limits) {
 v1::Device DeviceMessage(bool sick) {
   v1::Device device;
   device.set_kind(v1::Device::KIND_CPU);
-  device.set_name(catalogue::kDeviceValues[0]);
+  device.set_name("cpu");
   device.set_memory_bytes(static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                           static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
   device.set_health(sick ? v1::Device::HEALTH_SICK : v1::Device::HEALTH_OK);

@@ -88,17 +88,21 @@ bool NothingHeld(const Job&) { return false; }
 
 TEST(JobQueue, RoundRobinOverSessionsInOrderWithinOne) {
   JobQueue queue;
-  EXPECT_EQ(queue.Next(NothingHeld), nullptr);
+  EXPECT_EQ(queue.Next(kHostMemory, NothingHeld), nullptr);
   for (uint64_t i = 0; i < 5; ++i) queue.Push(JobOf(1, 10 + i));
   queue.Push(JobOf(2, 20));
   queue.Push(JobOf(2, 21));
   EXPECT_EQ(queue.size(), 7u);
-  EXPECT_EQ(queue.bytes(), 10u + 11 + 12 + 13 + 14 + 20 + 21);
-  EXPECT_EQ(queue.Next(NothingHeld)->id, 10u);
+  EXPECT_EQ(queue.load(kHostMemory).bytes, 10u + 11 + 12 + 13 + 14 + 20 + 21);
+  EXPECT_EQ(queue.Next(kHostMemory, NothingHeld)->id, 10u);
   queue.Push(JobOf(3, 30));
-  EXPECT_EQ(Ids(queue.TakeAll()), (std::vector<uint64_t>{20, 11, 30, 21, 12, 13, 14}));
+  std::vector<uint64_t> order;
+  while (const std::unique_ptr<Job> job = queue.Next(kHostMemory, NothingHeld)) {
+    order.push_back(job->id);
+  }
+  EXPECT_EQ(order, (std::vector<uint64_t>{20, 11, 30, 21, 12, 13, 14}));
   EXPECT_EQ(queue.size(), 0u);
-  EXPECT_EQ(queue.bytes(), 0u);
+  EXPECT_EQ(queue.load(kHostMemory).bytes, 0u);
 }
 
 TEST(JobQueue, HeldJobsArePassedOverAndWithThemLaterOnesOfTheirSequences) {
@@ -113,14 +117,47 @@ TEST(JobQueue, HeldJobsArePassedOverAndWithThemLaterOnesOfTheirSequences) {
   queue.Push(job(3, {7}));     // and behind the second
   queue.Push(job(4, {8}));
   const auto held = [](const Job& other) { return Touches(other.sequence_ids, {5}); };
-  EXPECT_TRUE(queue.HasNext(held));
-  EXPECT_EQ(queue.Next(held)->id, 4u);
-  EXPECT_FALSE(queue.HasNext(held));
-  EXPECT_EQ(queue.Next(held), nullptr);
+  EXPECT_TRUE(queue.HasNext(kHostMemory, held));
+  EXPECT_EQ(queue.Next(kHostMemory, held)->id, 4u);
+  EXPECT_FALSE(queue.HasNext(kHostMemory, held));
+  EXPECT_EQ(queue.Next(kHostMemory, held), nullptr);
   EXPECT_EQ(queue.size(), 3u);
   queue.Push(JobOf(2, 9));
-  EXPECT_EQ(queue.Next(held)->id, 9u);  // of another session
+  EXPECT_EQ(queue.Next(kHostMemory, held)->id, 9u);  // of another session
   EXPECT_EQ(Ids(queue.TakeAll()), (std::vector<uint64_t>{1, 2, 3}));
+}
+
+TEST(JobQueue, EveryLaneHasItsOwnJobsAndLoad) {
+  JobQueue queue;
+  for (uint64_t i = 0; i < 4; ++i) {
+    std::unique_ptr<Job> job = JobOf(1, 10 + i);
+    job->device = i % 2;  // the host's lane, a device's
+    job->sequence_ids = {i};
+    queue.Push(std::move(job));
+  }
+  EXPECT_EQ(queue.load(0).jobs, 2u);
+  EXPECT_EQ(queue.load(1).bytes, 11u + 13);
+  EXPECT_EQ(queue.load(2).jobs, 0u);
+  EXPECT_EQ(queue.Next(1, NothingHeld)->id, 11u);
+  EXPECT_EQ(queue.Next(1, NothingHeld)->id, 13u);
+  EXPECT_FALSE(queue.HasNext(1, NothingHeld));
+  EXPECT_EQ(queue.load(1).bytes, 0u);
+  EXPECT_EQ(queue.Next(0, NothingHeld)->id, 10u);
+}
+
+// Also across lanes: the calls of a sequence run in the order in which they came.
+TEST(JobQueue, AJobOfOneLaneWaitsForAnEarlierOneOfItsSequenceOnAnother) {
+  JobQueue queue;
+  queue.Push(JobOf(1, 10));
+  queue.Push(JobOf(1, 11));
+  std::unique_ptr<Job> later = JobOf(1, 12);
+  later->device = 1;
+  later->sequence_ids = {110};  // of job 11
+  queue.Push(std::move(later));
+  EXPECT_EQ(queue.Next(1, NothingHeld), nullptr);
+  EXPECT_EQ(queue.Next(0, NothingHeld)->id, 10u);
+  EXPECT_EQ(queue.Next(0, NothingHeld)->id, 11u);
+  EXPECT_EQ(queue.Next(1, NothingHeld)->id, 12u);
 }
 
 TEST(JobQueue, TakesOutOfTheMiddle) {
@@ -131,7 +168,7 @@ TEST(JobQueue, TakesOutOfTheMiddle) {
   EXPECT_EQ(Ids(queue.Take(1, odd)), (std::vector<uint64_t>{1, 3}));
   EXPECT_EQ(Ids(queue.Take(3, odd)), (std::vector<uint64_t>{}));
   EXPECT_EQ(queue.size(), 3u);
-  EXPECT_EQ(queue.bytes(), 0u + 2 + 9);
+  EXPECT_EQ(queue.load(kHostMemory).bytes, 0u + 2 + 9);
   const auto all = [](const Job&) { return true; };
   EXPECT_EQ(Ids(queue.Take(1, all)), (std::vector<uint64_t>{0, 2}));
   EXPECT_EQ(Ids(queue.TakeAll()), (std::vector<uint64_t>{9}));
