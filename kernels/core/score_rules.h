@@ -14,8 +14,8 @@ namespace kvtriage {
 // Query rows that an input brings; 0 for column sums and for none.
 uint32_t SuppliedRows(const AttentionInput& input);
 
-// Rows of the window: the newest of those, no more than asked for, nor (without limits of their own)
-// than there are cached rows.
+// Rows of the window: the newest of those, no more than asked for, nor (without limits of their
+// own) than there are cached rows.
 uint32_t WindowRows(const ScoreRequest& request);
 
 // POLICY_INVALID when the scorer cannot be computed from the source that the request brings,

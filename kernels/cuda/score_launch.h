@@ -1,5 +1,6 @@
 // What scoring by query rows is started with: the statistics of the rows where only queries are
-// given (score_statistics.cuh, score_outputs.cuh), then the scores of all tokens (score_tokens.cuh).
+// given (score_statistics.cuh, score_outputs.cuh), then the scores of all tokens
+// (score_tokens.cuh).
 #ifndef KVTRIAGE_KERNELS_CUDA_SCORE_LAUNCH_H_
 #define KVTRIAGE_KERNELS_CUDA_SCORE_LAUNCH_H_
 

@@ -1,5 +1,5 @@
-// Where views and tensors lie in their files or allocations: the same memory may have been lent twice, so overlaps
-// are looked for there and not in regions.
+// Where views and tensors lie in their files or allocations: the same memory may have been lent
+// twice, so overlaps are looked for there and not in regions.
 #ifndef KVTRIAGE_SERVICE_ENGINE_PLACED_LAYOUT_H_
 #define KVTRIAGE_SERVICE_ENGINE_PLACED_LAYOUT_H_
 
