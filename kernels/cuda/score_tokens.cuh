@@ -79,8 +79,10 @@ SIMT_DEVICE void AddRows(const TokenWork& work, uint32_t row0, uint32_t count, T
     if constexpr (kTerm == ScoreTerm::kDrop) {
       rest = OneMinusWeight(item.rule, row, work.token, products[r], weight);
     }
-    sums->segment = AddTerm<kTerm>(row, work.value, OutputOf(work, row, row0 + r), dots[r], weight,
-                                   z, rest, sums->segment);
+    RowOutput output{};
+    if constexpr (UsesOutputs(kTerm)) output = OutputOf(work, row, row0 + r);
+    sums->segment =
+        AddTerm<kTerm>(row, work.value, output, dots[r], weight, z, rest, sums->segment);
   }
 }
 
