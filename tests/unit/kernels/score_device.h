@@ -44,7 +44,7 @@ class ScoreDevice : public EachDevice {
 
   // Of a long list of cases the emulator takes every so many, others in every test: a fiber per
   // thread costs more than the arithmetic. The CPU takes all.
-  bool Skips() { return !on_cpu() && turn_++ % (kSlowFibers ? 29 : 7) != 0; }
+  bool Skips() { return !on_cpu() && turn_++ % (kSlowFibers ? 97 : 7) != 0; }
 
   // Every instruction set of the CPU; on the emulated device one schedule, the next in turn.
   template <class Check>
