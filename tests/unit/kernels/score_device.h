@@ -46,6 +46,10 @@ class ScoreDevice : public EachDevice {
   // thread costs more than the arithmetic. The CPU takes all.
   bool Skips() { return !on_cpu() && turn_++ % (kSlowFibers ? 97 : 7) != 0; }
 
+  // Of tests whose largest grid has more than 10,000 threads: ThreadSanitizer cannot map the stacks
+  // of so many fibers.
+  bool HasTooManyFibers() const { return !on_cpu() && kSlowFibers; }
+
   // Every instruction set of the CPU; on the emulated device one schedule, the next in turn.
   template <class Check>
   void OneWay(Check check) {

@@ -68,7 +68,7 @@ TEST_P(ScoreMma, IsThePlainLoopsForEveryShape) {
 }
 
 TEST_P(ScoreMma, RowsBeyondOneBatch) {
-  if (kSlowFibers) return;  // one grid with more threads than ThreadSanitizer has memory for
+  if (HasTooManyFibers()) return;
   // 2 * 2100 rows of one KV head are more than one batch. Their own rows are not in the cache.
   ScoreProblem problem({2, 1, 40, 2100, 8, 8}, 9970);
   std::vector<int32_t> limits(2100);

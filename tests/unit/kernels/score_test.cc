@@ -190,6 +190,7 @@ TEST_P(ScoreAgainstPlainLoops, RowLimits) {
 }
 
 TEST_P(ScoreAgainstPlainLoops, RowsBeyondOneBatch) {
+  if (HasTooManyFibers()) return;
   // 4 * 150 rows of one KV head: more than the kernel takes at once; the window is all rows.
   ScoreProblem problem({4, 1, 150, 150, 8, 8}, 9700);
   for (const AttentionSource source : kRowSources) {
@@ -204,6 +205,7 @@ TEST_P(ScoreAgainstPlainLoops, RowsBeyondOneBatch) {
 }
 
 TEST_P(ScoreAgainstPlainLoops, LongSequence) {
+  if (HasTooManyFibers()) return;
   // Several ranges and several parts of the first pass.
   for (const Scorer scorer : {Scorer::kAttention, Scorer::kObcKey}) {
     ScoreProblem problem({2, 1, 5000, 3, 16, 16}, 9800);
