@@ -204,7 +204,7 @@ SIMT_DEVICE void StoreScore(const ScoreItem& item, uint64_t at, bool bad, TokenS
 
 // Grid: x tiles of tokens, y KV heads, z items.
 template <ScoreTerm kTerm>
-SIMT_KERNEL void SIMT_BOUNDS(kScoreThreads, 3) ScoreTokensKernel(const ScoreItem* items) {
+SIMT_KERNEL void SIMT_BOUNDS(kScoreThreads, 2) ScoreTokensKernel(const ScoreItem* items) {
   const ScoreItem& item = items[simt::BlockZ()];
   const QueryItem& query = item.rows;
   const uint32_t kv_head = simt::BlockY();

@@ -33,7 +33,7 @@ BARS = [
     (r"GatherRowsKernel", 64),  # of any type and layout, a few rows a call
     (r"SelectKernel", 64),
     (r"ScoreMmaKernel<", 255),  # two blocks of 128 threads, as many as the shared memory takes
-    (r"ScoreTokensKernel<", 168),  # three blocks of 128 threads
+    (r"ScoreTokensKernel<", 192),  # two blocks of 128 threads
     (r"RowPartsKernel|OutputPartsKernel<", 168),
     (r"JoinRowsKernel|JoinOutputsKernel", 80),
     (r"MeasureRowsKernel<", 168),  # three blocks of 128 threads
