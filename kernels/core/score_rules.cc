@@ -57,8 +57,7 @@ uint32_t WindowRows(const ScoreRequest& request) {
   return request.input.row_limits.empty() ? std::min(rows, request.layer.sequence.rows) : rows;
 }
 
-absl::Status CheckScoreInputs(const ScoreRequest& request) {
-  const Scorer scorer = request.spec.scorer;
+bool UsesQueries(Scorer scorer) {
   switch (scorer) {
     case Scorer::kKeyNorm:
     case Scorer::kKeyDiff:
@@ -66,12 +65,18 @@ absl::Status CheckScoreInputs(const ScoreRequest& request) {
     case Scorer::kExpectedAttention:
     case Scorer::kRecency:
     case Scorer::kRandom:
-      return absl::OkStatus();
-    case Scorer::kCritical:
-      if (request.input.output_projection) return absl::OkStatus();
-      return Error(ErrorReason::kFieldMissing, "inputs.output_projection", "the scorer reads it");
+      return false;
     default:
-      break;
+      return true;
+  }
+}
+
+absl::Status CheckScoreInputs(const ScoreRequest& request) {
+  const Scorer scorer = request.spec.scorer;
+  if (!UsesQueries(scorer)) return absl::OkStatus();
+  if (scorer == Scorer::kCritical) {
+    if (request.input.output_projection) return absl::OkStatus();
+    return Error(ErrorReason::kFieldMissing, "inputs.output_projection", "the scorer reads it");
   }
   if (request.input.source == AttentionSource::kNone) {
     return Error(ErrorReason::kPolicyInvalid, "policy.scorer", "this scorer needs queries");

@@ -2,20 +2,6 @@
 
 namespace kvtriage {
 
-bool UsesQueries(Scorer scorer) {
-  switch (scorer) {
-    case Scorer::kKeyNorm:
-    case Scorer::kKeyDiff:
-    case Scorer::kLagKv:
-    case Scorer::kExpectedAttention:
-    case Scorer::kRecency:
-    case Scorer::kRandom:
-      return false;
-    default:
-      return true;
-  }
-}
-
 bool AddsUp(Scorer scorer) {
   switch (scorer) {
     case Scorer::kAttention:

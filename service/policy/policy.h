@@ -64,9 +64,6 @@ struct PolicySpec {
   friend bool operator==(const PolicySpec&, const PolicySpec&) = default;
 };
 
-// Whether the scorer votes by attention of query rows (so window and pool apply).
-bool UsesQueries(Scorer scorer);
-
 // Whether it reduces over the query heads of a KV head.
 bool UsesReduce(Scorer scorer);
 

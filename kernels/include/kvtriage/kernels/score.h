@@ -97,6 +97,9 @@ struct ScoreSpec {
 bool ReadsValues(Scorer scorer);
 bool NeedsOutputs(Scorer scorer);
 
+// Whether the scorer votes by attention of query rows (so window and pool apply).
+bool UsesQueries(Scorer scorer);
+
 struct ScoreRequest {
   LayerRows layer;
   AttentionInput input;
