@@ -19,7 +19,9 @@ demo: packages
 # Fast tests first; each stage ends with ctest's summary.
 test: test-dev test-asan test-tsan
 
-test-dev: build
+test-dev: packages
+	cmake --preset dev
+	cmake --build --preset dev --target all python_environments
 	ctest --preset dev
 
 # The same tests under AddressSanitizer, LeakSanitizer and UBSan.

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import ClassVar
 
 from setuptools import Command, setup
 from setuptools.command.build import build
@@ -16,8 +17,8 @@ class BuildStubs(Command):
     """kvtriage/v1/*_pb2.py, with types, into the build folder (or beside the sources: --inplace)."""
 
     description = "make the protobuf and gRPC stubs"
-    user_options = [("inplace", "i", "write beside the sources, for work in the checkout")]
-    boolean_options = ["inplace"]
+    user_options: ClassVar = [("inplace", "i", "write beside the sources, for work in the checkout")]
+    boolean_options: ClassVar = ["inplace"]
     editable_mode = False
 
     def initialize_options(self) -> None:
