@@ -1,0 +1,1 @@
+"""Calls that may change a cache, from their request to their settled end."""

@@ -1,0 +1,1 @@
+"""One attachment to one life of the service, and what keeps a session attached."""

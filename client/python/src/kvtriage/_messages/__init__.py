@@ -1,0 +1,1 @@
+"""Between the public classes and the messages of proto/kvtriage/v1."""
