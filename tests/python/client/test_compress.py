@@ -108,7 +108,7 @@ def test_the_service_says_what_it_knows(session: kvtriage.Session) -> None:
     info = session.get_server_info()
     assert info.epoch == session.state.epoch and not info.draining
     assert info.limits.max_request_bytes == 256 << 10
-    assert [device.kind for device in info.devices][0] == "cpu"
+    assert info.devices[0].kind == "cpu"
     snapkv = next(policy for policy in info.policies if policy.name == "snapkv")
     assert snapkv.parts.scorer == kvtriage.Scorer(kvtriage.ScorerKind.ATTENTION)
     assert snapkv.parts.window is not None and snapkv.parts.window.last > 0

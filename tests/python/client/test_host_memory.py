@@ -55,9 +55,8 @@ def test_wrap_shares_a_sealed_memfd_and_refuses_others() -> None:
     with kvtriage.HostMemory(8192) as memory, kvtriage.HostMemory.wrap(memory.fd) as same:
         memory.array(8192)[5] = 9
         assert same.size == 8192 and same.array(8192)[5] == 9
-    with tempfile.TemporaryFile() as file:
-        with pytest.raises(kvtriage.KvtriageError) as refused:
-            kvtriage.HostMemory.wrap(file.fileno())
+    with tempfile.TemporaryFile() as file, pytest.raises(kvtriage.KvtriageError) as refused:
+        kvtriage.HostMemory.wrap(file.fileno())
     assert refused.value.reason == "region_not_sealed"
 
 

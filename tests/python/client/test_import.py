@@ -8,4 +8,4 @@ import sys
 
 def test_torch_is_not_imported() -> None:
     code = "import sys, kvtriage; sys.exit(any(m in sys.modules for m in ('torch', 'transformers')))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
