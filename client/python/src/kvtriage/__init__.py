@@ -71,6 +71,7 @@ from kvtriage.compress import (
 from kvtriage.errors import Code, KvtriageError
 from kvtriage.group import Group
 from kvtriage.host_memory import HostMemory
+from kvtriage.layer_stream import LayerResult, LayerStream
 from kvtriage.lent_memory import (
     CacheStatus,
     MemoryList,
@@ -150,7 +151,9 @@ __all__ = [
     "KvtriageError",
     "LayerKind",
     "LayerOutcome",
+    "LayerResult",
     "LayerSpec",
+    "LayerStream",
     "LengthRule",
     "LinearScaling",
     "Llama3Scaling",

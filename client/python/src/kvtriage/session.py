@@ -9,22 +9,31 @@ from types import TracebackType
 from typing import final
 
 from kvtriage._calls.compress_call import CompressCall, without_effect
+from kvtriage._calls.layers_call import LayersCall
+from kvtriage._calls.observe_call import ObserveCall, observe_without_effect, run_rewind
+from kvtriage._calls.rows_call import FuseCall, RerotateCall
 from kvtriage._calls.writing_call import CallContext
 from kvtriage._link import deadline as clock
 from kvtriage._link.keeper import Keeper
 from kvtriage._link.link import Link
 from kvtriage._link.memory_book import Lot
-from kvtriage._link.register import MAX_REGIONS_PER_CALL, register_lot, unregister_lot
+from kvtriage._link.register import MAX_REGIONS_PER_CALL, new_key, register_lot, unregister_lot
+from kvtriage._link.retry import with_retry
 from kvtriage._messages.build import build
+from kvtriage._messages.recompute import recompute_message, recompute_result_of
 from kvtriage._messages.server_info import memory_list_of, server_info_of
+from kvtriage.blend import FuseRequest, RerotateRequest, RowsOutcome
 from kvtriage.cache_description import Cache, Region
 from kvtriage.compress import CompressOutcome, CompressRequest, Outcome
 from kvtriage.errors import Code, KvtriageError, bad_argument, local_error
+from kvtriage.layer_stream import LayerStream
 from kvtriage.lent_memory import MemoryList, Registered, Registration, Released
+from kvtriage.observe import ObserveOutcome, ObserveRequest, RewindRequest, RewindResult
 from kvtriage.options import CALL, DEFAULT_ENDPOINT, UNREGISTER, CallOptions, ConnectOptions
+from kvtriage.recompute import RecomputeRequest, RecomputeResult
 from kvtriage.server_info import ServerInfo
 from kvtriage.session_state import SessionState
-from kvtriage.v1 import admin_pb2, memory_pb2, session_pb2, triage_pb2
+from kvtriage.v1 import admin_pb2, blend_pb2, memory_pb2, session_pb2, triage_pb2
 
 _LAST_UNREGISTER = CallOptions(deadline_ms=1000)
 
@@ -165,6 +174,65 @@ class Session:
         except KvtriageError as error:
             return without_effect(request, Outcome.UNAVAILABLE, error)
         return CompressCall(context, request).run()
+
+    def open_layers(self, request: CompressRequest, options: CallOptions = CALL) -> LayerStream:
+        """The same, layer by layer: kvtriage/layer_stream.py.
+
+        The request's layers are those that will come; PER_SEQUENCE sets are refused. The deadline is that of
+        the whole stream. An error: nothing happened to the cache.
+        """
+        call = LayersCall(self._context(request.cache, options), request)
+        call.open()
+        return LayerStream(call)
+
+    def observe(self, request: ObserveRequest, options: CallOptions = CALL) -> ObserveOutcome:
+        """Decode-time eviction.
+
+        New rows are added to the service's running scores, and sequences over their budget are cut back.
+        Ends like compress, never in doubt.
+        """
+        try:
+            context = self._context(request.cache, options)
+        except KvtriageError as error:
+            return observe_without_effect(request, Outcome.UNAVAILABLE, error)
+        return ObserveCall(context, request).run()
+
+    def rewind(self, request: RewindRequest, options: CallOptions = CALL) -> RewindResult:
+        """Draft rows were rejected: the scores are as if they had never come.
+
+        An error: nothing was forgotten, or the session, and its running scores, are gone. NOT_FOUND
+        (sequence_unknown): there are no scores; FAILED_PRECONDITION (rewind_too_far).
+        """
+        return run_rewind(self._context(Cache(), options), request)
+
+    def select_recompute(self, request: RecomputeRequest, options: CallOptions = CALL) -> RecomputeResult:
+        """Which rows of a glued sequence to recompute (HKVD). Writes nothing but the gathered rows."""
+        link = self._keeper.current()
+        message = recompute_message(request, link.ids)
+        message.header.idempotency_key = new_key()
+        deadline = clock.after_ms(options.deadline_ms)
+        answer = blend_pb2.SelectRecomputeResponse
+        response = with_retry(options.retry, deadline, lambda: link.transport.call(message, answer, deadline))
+        return recompute_result_of(response)
+
+    def rerotate(self, request: RerotateRequest, options: CallOptions = CALL) -> RowsOutcome:
+        """Turns keys to other positions.
+
+        Never ends in doubt; until it returns, the engine neither runs nor frees the sequence.
+        """
+        try:
+            context = self._context(request.cache, options)
+        except KvtriageError as error:
+            return RowsOutcome(Outcome.UNAVAILABLE, error)
+        return RerotateCall(context, request).run()
+
+    def fuse(self, request: FuseRequest, options: CallOptions = CALL) -> RowsOutcome:
+        """Writes recomputed rows over the cached ones. Ends like rerotate; the same call again repairs."""
+        try:
+            context = self._context(request.cache, options)
+        except KvtriageError as error:
+            return RowsOutcome(Outcome.UNAVAILABLE, error)
+        return FuseCall(context, request).run()
 
     def release_sequences(self, sequence_ids: Seq[int], options: CallOptions = CALL) -> Released:
         """When it returns, no job touches the rows of these sequences: their blocks may be reused.

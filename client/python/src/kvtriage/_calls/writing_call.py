@@ -54,6 +54,25 @@ class CallContext:
         return tuple(all_heads[i] if 0 <= i < len(all_heads) else 0 for i in map(int, layers))
 
 
+class Question:
+    """Asks the service what became of a call, with the call itself under another header. SettleSources."""
+
+    def __init__(self, link: Link, message: Any, answer: type[Any]) -> None:
+        self._link, self._answer = link, answer
+        self._message = type(message)()
+        self._message.CopyFrom(message)
+        self._message.header.resolve = True
+
+    def resolve(self, deadline: float) -> Any:
+        return self._link.transport.call(self._message, self._answer, deadline)
+
+    def lost(self) -> bool:
+        return self._link.lost()
+
+    def quiet(self) -> bool:
+        return self._link.quiet(wait_ms=1)
+
+
 class WritingCall(ABC, Generic[Result]):
     """For one thread and one `run`."""
 
@@ -103,20 +122,6 @@ class WritingCall(ABC, Generic[Result]):
                 if self._unsettled:
                     lease.keep()
 
-    # SettleSources: asks the service with the call itself under another header.
-
-    def resolve(self, deadline: float) -> Any:
-        question = type(self._message)()
-        question.CopyFrom(self._message)
-        question.header.resolve = True
-        return self._link.transport.call(question, self._answer, deadline)
-
-    def lost(self) -> bool:
-        return self._link.lost()
-
-    def quiet(self) -> bool:
-        return self._link.quiet(wait_ms=1)
-
     def _send(self) -> Result:
         try:
             self._message = self.make(self._slot)
@@ -145,7 +150,8 @@ class WritingCall(ABC, Generic[Result]):
             return self.ended(Outcome.UNCHANGED, why)
         # The call's own deadline may be long past when the connection broke only now.
         limit = max(self._deadline, clock.after_ms(0)) + self.context.settle_ms / 1000
-        settled = settle(error, self, limit)
+        question = Question(self._link, self._message, self._answer)
+        settled = settle(error, question, limit)
         if settled.verdict is Verdict.ANSWERED:
             return self._read(settled.answer)
         if settled.verdict is Verdict.UNHARMED:
