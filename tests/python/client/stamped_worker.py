@@ -27,9 +27,10 @@ class StampedWorker:
         self.memory = kvtriage.HostMemory(int(np.prod(shape)) * 4)
         self.cells = self.memory.array(shape, np.float32)
         self.lent: kvtriage.Registered | None = None
+        place = np.arange(rows)
         for i in range(sequences):
-            for row in range(rows):
-                self._write(i, self.table(i), row, token=row)
+            blocks = np.asarray(self.table(i))[place // BLOCK_SLOTS]
+            self.cells[:, blocks, place % BLOCK_SLOTS] = (_stamps(i) + place[:, None])[..., None]
 
     def table(self, i: int) -> list[int]:
         return [j * self.sequences + i for j in range(self.blocks)]
@@ -46,7 +47,9 @@ class StampedWorker:
 
     def append(self, sequence: kvtriage.Sequence, i: int) -> None:
         """Writes a token behind the last row, stamped with its number."""
-        self._write(i, list(sequence.table), sequence.physical_len, token=sequence.logical_len)
+        row = sequence.physical_len
+        block = list(sequence.table)[row // BLOCK_SLOTS]
+        self.cells[:, block, row % BLOCK_SLOTS] = _stamps(i)[:, 0, :, None] + sequence.logical_len
         sequence.physical_len += 1
         sequence.logical_len += 1
 
@@ -91,7 +94,7 @@ class StampedWorker:
         """The token number of each of the first `rows` rows, where K and V of every layer and head agree."""
         place = np.arange(rows)
         held = self.cells[:, np.asarray(table)[place // BLOCK_SLOTS], place % BLOCK_SLOTS]
-        tokens = held - _stamps(i)
+        tokens = held - _stamps(i)[..., None]
         assert (tokens == tokens[:1, :, :1, :1]).all(), f"sequence {i}: rows that are not of one token"
         return tokens[0, :, 0, 0].astype(int).tolist()
 
@@ -114,11 +117,8 @@ class StampedWorker:
             dtype=kvtriage.DType.F32,
         )
 
-    def _write(self, i: int, table: list[int], row: int, token: int) -> None:
-        self.cells[:, table[row // BLOCK_SLOTS], row % BLOCK_SLOTS] = _stamps(i)[:, 0] + token
-
 
 def _stamps(i: int) -> npt.NDArray[np.float32]:
-    """[plane, 1, head, 1]: a number that no other plane, sequence or head has; exact in float32."""
+    """[plane, 1, head]: a number that no other plane, sequence or head has; exact in float32."""
     plane, head = np.meshgrid(np.arange(PLANES), np.arange(HEADS), indexing="ij")
-    return (((plane * 8 + i) * HEADS + head) * 10000).astype(np.float32)[:, None, :, None]
+    return (((plane * 8 + i) * HEADS + head) * 10000).astype(np.float32)[:, None, :]
