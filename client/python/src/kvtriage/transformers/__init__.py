@@ -1,0 +1,20 @@
+"""transformers on a KV cache that kvtriaged compacts.
+
+session = kvtriage.connect()
+cache = SidecarCache(model, session, capacity=8192, policy="snapkv", kept_ratio=0.25)
+with cache.attach(model):
+    model.generate(**inputs, past_key_values=cache)
+"""
+
+from kvtriage.transformers.errors import KvDamaged, UnsupportedModel
+from kvtriage.transformers.generation import generate
+from kvtriage.transformers.sidecar_cache import SidecarCache
+from kvtriage.transformers.snapshot import Snapshot
+
+__all__ = [
+    "KvDamaged",
+    "SidecarCache",
+    "Snapshot",
+    "UnsupportedModel",
+    "generate",
+]

@@ -1,0 +1,90 @@
+"""The calls that compact a cache, put together from what the adapter knows."""
+
+from __future__ import annotations
+
+import torch
+
+from kvtriage import (
+    AngleMode,
+    CompressOutcome,
+    CompressRequest,
+    InPlace,
+    LengthRule,
+    Measure,
+    ObserveOutcome,
+    ObserveRequest,
+    ObserveStep,
+    SelectOnly,
+    Session,
+)
+from kvtriage.transformers.lent_cache import LentCache
+from kvtriage.transformers.query_capture import QueryCapture
+from kvtriage.transformers.resolved_policy import ResolvedPolicy
+from kvtriage.transformers.score_inputs import ScorerInputs
+from kvtriage.transformers.sequence_book import SequenceBook
+
+
+class CompactionCalls:
+    """Compress and Observe about all sequences of a cache and all its layers. Holds no lengths."""
+
+    def __init__(
+        self,
+        session: Session,
+        lent: LentCache,
+        book: SequenceBook,
+        capture: QueryCapture,
+        inputs: ScorerInputs,
+        lengths: LengthRule,
+        renumber: bool,
+    ) -> None:
+        self._session, self._lent, self._book = session, lent, book
+        self._capture, self._inputs = capture, inputs
+        self._lengths = lengths
+        # A model of transformers has a float32 table of angles.
+        self._renumber = AngleMode.FP32_TABLE if renumber else None
+
+    def compress(
+        self,
+        policy: ResolvedPolicy,
+        rows: int,
+        query_rows: int,
+        *,
+        kept_tokens: int | None,
+        kept_ratio: float | None,
+        measure: Measure,
+        select_only: bool,
+        keep_state: bool,
+    ) -> CompressOutcome:
+        """About `rows` rows per sequence, with the newest `query_rows` captured queries."""
+        request = CompressRequest(
+            cache=self._lent.cache,
+            sequences=self._book.specs(rows, self._capture, query_rows),
+            policy=policy.keeping(kept_tokens, kept_ratio),
+            inputs=self._inputs.inputs(policy, query_rows, rows + self._book.position_gap),
+            act=SelectOnly() if select_only else InPlace(),
+            renumber=None if select_only else self._renumber,
+            lengths=self._lengths,
+            measure=measure,
+            keep_state=keep_state,
+        )
+        self._finish_writes()
+        return self._session.compress(request)
+
+    def observe(self, policy: ResolvedPolicy, rows: int, query_rows: int, kept_tokens: int) -> ObserveOutcome:
+        """The newest `query_rows` rows have come since the last call; cut back to `kept_tokens`."""
+        request = ObserveRequest(
+            cache=self._lent.cache,
+            policy=policy.keeping(kept_tokens),
+            steps=[ObserveStep(spec) for spec in self._book.specs(rows, self._capture, query_rows)],
+            inputs=self._inputs.inputs(policy, query_rows, rows + self._book.position_gap),
+            act=InPlace(),
+            renumber=self._renumber,
+            lengths=self._lengths,
+        )
+        self._finish_writes()
+        return self._session.observe(request)
+
+    def _finish_writes(self) -> None:
+        """The service does not wait for our stream."""
+        if self._lent.tensor.is_cuda:
+            torch.cuda.current_stream(self._lent.tensor.device).synchronize()
