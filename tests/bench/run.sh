@@ -27,6 +27,15 @@ for _ in $(seq 100); do
 done
 "$build/bench_bin/compress_bench" "$scratch/kvtriage.sock" | grep -v '^{' || status=1
 
+echo "== kvpress, the same work on the same CPU"
+here=$(dirname "$0")
+"$here/../../deploy/python/run.sh" llm "$build" python "$here/kvpress_bench.py"
+case $? in
+  0) ;;
+  77) echo "skipped: no Python environment with torch and kvpress on this machine" ;;
+  *) status=1 ;;
+esac
+
 echo "== CUDA kernels: registers, spills, instructions"
 "$build/bench_bin/cuda_gates" || status=1
 echo "== CUDA kernels: bytes, bank conflicts, launches"
