@@ -128,7 +128,11 @@ class Session:
         with keeper.registering:
             link = keeper.current()
             lot = keeper.book.prepare(what.regions, what.caches)
-            register_lot(link, lot, first=True, retry=options.retry, deadline=deadline)
+            try:
+                register_lot(link, lot, first=True, retry=options.retry, deadline=deadline)
+            except BaseException:
+                lot.close()
+                raise
             keeper.book.enter(lot)
         return Registered(
             tuple(lent.region for lent in lot.regions), tuple(lent.cache for lent in lot.caches)

@@ -15,15 +15,19 @@ from kvtriage.errors import bad_argument
 
 
 class OwnDescriptor:
-    """A duplicate of the caller's descriptor, closed with the last entry that holds it."""
+    """A duplicate of the caller's descriptor, closed at the latest with the last entry that holds it."""
 
     def __init__(self, fd: int) -> None:
         self.fd = -1
         self.fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
+            self.fd = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,12 @@ class Lot:
 
     regions: list[LentRegion] = field(default_factory=list)
     caches: list[LentCache] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Of a lot that was refused: its error may live on, and with the frames it holds this lot too."""
+        for lent in self.regions:
+            if lent.descriptor is not None:
+                lent.descriptor.close()
 
 
 def _views_of(layer: LayerSpec) -> Iterator[ViewSpec]:
@@ -100,6 +110,7 @@ class MemoryBook:
                 try:
                     descriptor = OwnDescriptor(spec.fd)
                 except (OSError, ValueError) as error:
+                    lot.close()
                     raise bad_argument("not an open descriptor", f"regions[{index}].fd") from error
                 spec = replace(spec, fd=descriptor.fd)
             lot.regions.append(LentRegion(Region(self._new_handle()), spec, descriptor))
