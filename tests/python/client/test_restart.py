@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import kvtriage
 import pytest
@@ -105,11 +106,17 @@ def test_a_drain_ends_the_session_without_harm(
     assert session.compress(worker.request([worker.sequence(0)], KEPT)).outcome is Outcome.APPLIED
 
 
-def test_a_stopped_service_is_lost_within_the_keepalive(start_service: Start) -> None:
-    """A stopped service answers nothing, not even pings: calls end by their deadline meanwhile."""
+def stop(service: kvtriage.PrivateService) -> None:
+    """Returns when every thread of it has stopped."""
+    service.process.send_signal(signal.SIGSTOP)
+    tasks = Path("/proc", str(service.process.pid), "task")
+    assert wait_until(lambda: all(") T " in (task / "stat").read_text() for task in tasks.iterdir()))
+
+
+def test_calls_to_a_stopped_service_end_by_their_deadline(start_service: Start) -> None:
     service = start_service()
     with kvtriage.connect(service.endpoint) as session:
-        service.process.send_signal(signal.SIGSTOP)
+        stop(service)
         begin = time.monotonic()
         with pytest.raises(kvtriage.KvtriageError) as late:
             session.get_server_info(kvtriage.CallOptions(deadline_ms=300))
