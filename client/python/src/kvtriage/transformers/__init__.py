@@ -6,15 +6,22 @@ with cache.attach(model):
     model.generate(**inputs, past_key_values=cache)
 """
 
+from kvtriage.transformers.blend import Blended, Blender
+from kvtriage.transformers.chunk import Chunk, glue, prefill_chunk
 from kvtriage.transformers.errors import KvDamaged, UnsupportedModel
 from kvtriage.transformers.generation import generate
 from kvtriage.transformers.sidecar_cache import SidecarCache
 from kvtriage.transformers.snapshot import Snapshot
 
 __all__ = [
+    "Blended",
+    "Blender",
+    "Chunk",
     "KvDamaged",
     "SidecarCache",
     "Snapshot",
     "UnsupportedModel",
     "generate",
+    "glue",
+    "prefill_chunk",
 ]

@@ -6,6 +6,7 @@ import torch
 
 from kvtriage import (
     AngleMode,
+    CallOptions,
     CompressOutcome,
     CompressRequest,
     InPlace,
@@ -14,6 +15,7 @@ from kvtriage import (
     ObserveOutcome,
     ObserveRequest,
     ObserveStep,
+    Policy,
     SelectOnly,
     Session,
 )
@@ -36,10 +38,11 @@ class CompactionCalls:
         inputs: ScorerInputs,
         lengths: LengthRule,
         renumber: bool,
+        call: CallOptions,
     ) -> None:
         self._session, self._lent, self._book = session, lent, book
         self._capture, self._inputs = capture, inputs
-        self._lengths = lengths
+        self._lengths, self._call = lengths, call
         # A model of transformers has a float32 table of angles.
         self._renumber = AngleMode.FP32_TABLE if renumber else None
 
@@ -68,21 +71,22 @@ class CompactionCalls:
             keep_state=keep_state,
         )
         self._finish_writes()
-        return self._session.compress(request)
+        return self._session.compress(request, self._call)
 
-    def observe(self, policy: ResolvedPolicy, rows: int, query_rows: int, kept_tokens: int) -> ObserveOutcome:
-        """The newest `query_rows` rows have come since the last call; cut back to `kept_tokens`."""
+    def observe(self, policy: ResolvedPolicy, running: Policy, rows: int, query_rows: int) -> ObserveOutcome:
+        """The newest `query_rows` rows have come since the last call: their queries vote, nothing is evicted.
+
+        `running`: the policy with its amount, the same in every call about a sequence.
+        """
+        specs = self._book.specs(rows, self._capture, query_rows)
         request = ObserveRequest(
             cache=self._lent.cache,
-            policy=policy.keeping(kept_tokens),
-            steps=[ObserveStep(spec) for spec in self._book.specs(rows, self._capture, query_rows)],
+            policy=running,
+            steps=[ObserveStep(spec, accumulate_only=True) for spec in specs],
             inputs=self._inputs.inputs(policy, query_rows, rows + self._book.position_gap),
-            act=InPlace(),
-            renumber=self._renumber,
-            lengths=self._lengths,
         )
         self._finish_writes()
-        return self._session.observe(request)
+        return self._session.observe(request, self._call)
 
     def _finish_writes(self) -> None:
         """The service does not wait for our stream."""

@@ -13,6 +13,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from kvtriage import (
+    CallOptions,
     CompressOutcome,
     KvtriageError,
     LengthRule,
@@ -21,7 +22,6 @@ from kvtriage import (
     Outcome,
     Policy,
     ScorerKind,
-    SequenceResult,
     Session,
 )
 from kvtriage.transformers.attachment import attached
@@ -43,9 +43,8 @@ logger = logging.getLogger("kvtriage.transformers")
 
 # Query rows beside the policy's window for which there is room before the window has to move.
 _SPARE_QUERY_ROWS = 64
-# How long reset() waits for a service that may still write into rows that are lost.
-_QUIET_SECONDS = 10.0
 _NO_MEASURE = Measure()
+_CALL = CallOptions()
 
 
 @final
@@ -75,6 +74,7 @@ class SidecarCache(Cache):
         every: int = 512,
         renumber: bool = False,
         lengths: LengthRule = LengthRule.ONE,
+        call: CallOptions = _CALL,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
@@ -89,6 +89,7 @@ class SidecarCache(Cache):
         every: generated tokens between two evictions.
         lengths: LengthRule.ANY lets heads keep different numbers of rows (adakv). Their cache is as long
             as the longest, and can be compacted once: later evictions are refused.
+        call: the deadline of an eviction, and whether one that was refused for load is tried again.
 
         UnsupportedModel when the model cannot run on a compacted cache; KvtriageError from the service.
         """
@@ -100,6 +101,7 @@ class SidecarCache(Cache):
             raise ValueError("renumber needs one length for all heads")
         if kept_tokens is not None and kept_ratio is not None:
             raise ValueError("one of kept_tokens and kept_ratio")
+        self.schedule = Schedule(every)
         dtype = dtype or getattr(model, "dtype", None) or torch.float32
         place: Any = device or getattr(model, "device", "cpu")
         self.session = session
@@ -123,14 +125,13 @@ class SidecarCache(Cache):
         spare = 0 if wanted >= capacity else max(wanted, _SPARE_QUERY_ROWS)
         self.capture = QueryCapture(self.geometry, batch, wanted + spare, wanted, dtype, torch.device(place))
         self.scorer_inputs = ScorerInputs(self.geometry, self.lent, self.capture)
-        self.schedule = Schedule(every)
         self.holes: Holes | None = None
         self.book = SequenceBook(batch, renumber)
         self._calls = CompactionCalls(
-            session, self.lent, self.book, self.capture, self.scorer_inputs, lengths, renumber
+            session, self.lent, self.book, self.capture, self.scorer_inputs, lengths, renumber, call
         )
         self._kept = KeptMap(self.geometry.layers, batch, self.geometry.kv_heads)
-        self._scores_running = False
+        self._running: Policy | None = None  # whose scores the service keeps
         self._rows_captured = 0  # rows in the cache after the newest captured query
         self._open_at: int | None = None  # rows before the forward pass that runs now
         self._quarantine = 0
@@ -235,16 +236,17 @@ class SidecarCache(Cache):
             keep_state=keep_state,
         )
         if not select_only:
-            results = outcome.result.sequences if outcome.result else None
-            self._take(outcome, results)
-            self._scores_running = keep_state and outcome.outcome is Outcome.APPLIED
+            self._take(outcome)
+            if keep_state and outcome.outcome is Outcome.APPLIED:
+                self._running = chosen.keeping(kept_tokens, kept_ratio)
         return outcome
 
     def evict(self) -> CompressOutcome | ObserveOutcome | None:
         """Cuts the cache back to its budget by its own policy, as `attach` does when it is due.
 
         None: there is nothing to do, or no amount was given. A policy that reads all queries goes on from
-        the scores that the service keeps (Observe); the others are computed from the newest queries.
+        the scores that the service keeps (Observe); the others are computed from the newest queries. When
+        no eviction was made, the outcome says why; it is logged and counted.
         """
         budget = self._budget_now()
         self.schedule.evicted()
@@ -254,10 +256,9 @@ class SidecarCache(Cache):
             self.evictions_missed += 1
             logger.warning("heads keep different numbers of rows: going on with all %d", self.physical_len)
             return None
-        if self._policy.accumulates and (self._scores_running or self.usable_queries < self.physical_len):
-            outcome: CompressOutcome | ObserveOutcome = self._observe(budget)
-        else:
-            outcome = self.compress(kept_tokens=budget, keep_state=self._policy.accumulates)
+        outcome = self._count_newest(budget) or self.compress(
+            kept_tokens=budget, keep_state=self._policy.accumulates and self._running is None
+        )
         if outcome.outcome is not Outcome.APPLIED:
             self.evictions_missed += 1
             logger.warning(
@@ -269,20 +270,21 @@ class SidecarCache(Cache):
             )
         return outcome
 
-    def _observe(self, budget: int) -> ObserveOutcome:
-        self._require_one_length()
-        outcome = self._calls.observe(self._policy, self.physical_len, self.usable_queries, budget)
-        if outcome.result is None:
-            self._take(outcome, None)
-        else:
-            if any(step.started for step in outcome.result.steps):
-                logger.warning(
-                    "the service had no running scores for this cache: they begin with the newest rows"
-                )
-            evicted = tuple(step.evicted for step in outcome.result.steps if step.evicted is not None)
-            self._take(outcome, evicted)
-        self._scores_running = outcome.outcome is Outcome.APPLIED
-        return outcome
+    def _count_newest(self, budget: int) -> ObserveOutcome | None:
+        """Where running scores decide, the newest rows vote first. None: they have, or need not."""
+        complete = self._running is None and self.usable_queries == self.physical_len
+        if not self._policy.accumulates or complete or not self.usable_queries:
+            return None
+        self._require_between_passes()
+        running = self._running or self._policy.keeping(budget)
+        outcome = self._calls.observe(self._policy, running, self.physical_len, self.usable_queries)
+        if outcome.outcome is not Outcome.APPLIED:
+            return outcome
+        if outcome.result is not None and any(step.started for step in outcome.result.steps):
+            logger.warning("the service has no scores of the older rows: they begin with the newest ones")
+        self._running = running
+        self.capture.evicted()
+        return None
 
     def _budget_now(self) -> int | None:
         """Rows to keep. A ratio is taken once per prompt."""
@@ -301,9 +303,7 @@ class SidecarCache(Cache):
         measured = measure.retained_mass or measure.output_error or measure.oracle_recall
         return usable if policy.accumulates or measured else 0
 
-    def _take(
-        self, outcome: CompressOutcome | ObserveOutcome, results: tuple[SequenceResult, ...] | None
-    ) -> None:
+    def _take(self, outcome: CompressOutcome) -> None:
         """Draws the conclusions of a call that may have moved rows."""
         fates = outcome.fates
         kept = {fate.kept for fate in fates if fate.outcome is Outcome.APPLIED}
@@ -316,7 +316,7 @@ class SidecarCache(Cache):
         if not applied:
             return
         rows, left = self.physical_len, kept.pop()
-        sets = [result.kept_sets for result in results] if results else None
+        sets = [result.kept_sets for result in outcome.result.sequences] if outcome.result else None
         self._kept.evicted(sets, rows, left, self.logical_len)
         self.book.evicted(rows - left, [fate.kv_revision for fate in applied])
         self._set_rows(left)
@@ -395,9 +395,9 @@ class SidecarCache(Cache):
 
     # ---- other contents -----------------------------------------------------------------------------
 
-    def reset(self) -> None:
-        """Empties the cache. KvDamaged when a service that may still write into it does not end."""
-        self._wait_until_quiet()
+    def reset(self, wait_seconds: float = 10.0) -> None:
+        """Empties the cache. KvDamaged when a service that may still write into it has not ended by then."""
+        self._wait_until_quiet(wait_seconds)
         self._forget_scores()
         self.book.start_anew()
         self._kept.clear()
@@ -453,9 +453,9 @@ class SidecarCache(Cache):
             holes=self.holes,
         )
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """The cache holds what it held then. To the service its sequences start anew."""
-        self._wait_until_quiet()
+    def restore(self, snapshot: Snapshot, wait_seconds: float = 10.0) -> None:
+        """The cache holds what it held then. To the service its sequences start anew. Waits as reset does."""
+        self._wait_until_quiet(wait_seconds)
         self._forget_scores()
         rows = snapshot.rows.shape[-2]
         self.lent.tensor[..., :rows, :].copy_(snapshot.rows)
@@ -470,15 +470,15 @@ class SidecarCache(Cache):
 
     def _forget_scores(self) -> None:
         """No job touches the rows any more, and their scores are gone."""
-        self._scores_running = False
+        self._running = None
         try:
             self.session.release_sequences(self.book.ids)
         except KvtriageError as error:
             # The higher generation says the same to a service that comes back.
             logger.info("releasing sequences: %s", error)
 
-    def _wait_until_quiet(self) -> None:
-        deadline = time.monotonic() + _QUIET_SECONDS
+    def _wait_until_quiet(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         while self._quarantine and not self.session.quiet(self._quarantine):
             if time.monotonic() > deadline:
                 raise KvDamaged(

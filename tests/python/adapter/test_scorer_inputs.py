@@ -1,0 +1,123 @@
+"""What each scorer is given is right: the kept sets are those of the float64 reference on the model's own tensors."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from kvtriage import Outcome, Policy, PolicyParts, Protect, Session, Window
+from kvtriage.transformers import SidecarCache
+from tiny_models import LAYERS, tiny_model, tokens
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "golden"))
+import ref_np
+
+TOKENS = 60
+
+
+def before_rope(model: Any, text: torch.Tensor) -> list[np.ndarray]:
+    """Queries [q_heads, tokens, head_dim] as the layers' q_proj (and q_norm) leave them."""
+    found: list[np.ndarray] = []
+    with torch.no_grad():
+        hooks = []
+        for layer in model.model.layers:
+            source = getattr(layer.self_attn, "q_norm", layer.self_attn.q_proj)
+            hooks.append(source.register_forward_hook(lambda _m, _i, out: found.append(out.double().numpy())))
+        model(input_ids=text, use_cache=False)
+        for hook in hooks:
+            hook.remove()
+    heads, size = model.config.num_attention_heads, model.config.head_dim
+    return [rows.reshape(-1, heads, size).transpose(1, 0, 2) for rows in found]
+
+
+def reference_sets(
+    cache: SidecarCache, layer: int, policy: Any, kept: int, **inputs: Any
+) -> list[np.ndarray]:
+    rows = {
+        "Q": cache.queries(layer)[0].transpose(0, 1).double().numpy(),
+        "K": cache.keys(layer)[0].double().numpy(),
+        "V": cache.values(layer)[0].double().numpy(),
+    }
+    return ref_np.compress(policy, **rows, scale=cache.capture.softmax_scale, tokens=kept, **inputs)["kept"]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize(
+    "policy",
+    ["h2o", "h2o+obc-key", "h2o+drop", "vatp", "tova", "criticalkv", "expected-attention", "keydiff"],
+)
+def test_kept_sets_of_the_reference(session: Session, family: str, policy: str) -> None:
+    model = tiny_model(family)
+    text = tokens(TOKENS)
+    unrotated = before_rope(model, text)
+    # criticalkv: a window and protected rows of this text's size.
+    small = {"rows": 8, "recent": 8} if policy == "criticalkv" else {}
+    parts = PolicyParts(window=Window(last=8), protect=Protect(recent=8)) if small else PolicyParts()
+    speeds = ref_np.inv_freq(model.config.rope_parameters["rope_theta"], model.config.head_dim)
+    with (
+        SidecarCache(model, session, 96, policy=Policy(policy, parts), query_rows=96) as cache,
+        cache.attach(model),
+        torch.no_grad(),
+    ):
+        model(input_ids=text, past_key_values=cache)
+        assert cache.usable_queries == TOKENS
+        expected = [
+            reference_sets(
+                cache,
+                layer,
+                ref_np.expand(policy) | small,
+                24,
+                Wo=model.model.layers[layer].self_attn.o_proj.weight.double().numpy(),
+                Qpre=unrotated[layer],
+                inv_freq=speeds,
+            )
+            for layer in range(LAYERS)
+        ]
+        assert cache.compress(kept_tokens=24).outcome is Outcome.APPLIED
+        for layer in range(LAYERS):
+            assert cache.original_positions(layer)[0].tolist() == [rows.tolist() for rows in expected[layer]]
+
+
+@pytest.mark.parametrize("scorer", ["attention", "key"])
+def test_running_scores_while_generating(session: Session, scorer: str) -> None:
+    """h2o goes on from the scores of the rows that it kept: two evictions behind the prompt's."""
+    model = tiny_model()
+    text = tokens(80)
+    policy = "h2o" if scorer == "attention" else "h2o+obc-key"
+    kept = 20
+    with (
+        SidecarCache(model, session, 96, policy=policy, kept_tokens=kept) as cache,
+        cache.attach(model),
+        torch.no_grad(),
+    ):
+        sums = [ref_np.Accumulator(2, 0, scorer) for _ in range(LAYERS)]
+        for begin, end in [(0, 50), (50, 62), (62, 73)]:
+            model(input_ids=text[:, begin:end], past_key_values=cache)
+            wanted = [reference_step(cache, layer, sums[layer], kept) for layer in range(LAYERS)]
+            before = [cache.original_positions(layer)[0] for layer in range(LAYERS)]
+            outcome = cache.evict()
+            assert outcome is not None and outcome.outcome is Outcome.APPLIED, outcome
+            for layer in range(LAYERS):
+                expected = [before[layer][head, rows].tolist() for head, rows in enumerate(wanted[layer])]
+                assert cache.original_positions(layer)[0].tolist() == expected
+        assert cache.evictions == 3
+
+
+def reference_step(cache: SidecarCache, layer: int, sums: Any, kept: int) -> list[np.ndarray]:
+    """Adds the new rows to the sums and selects; half of the budget are the newest rows."""
+    queries = cache.queries(layer)[0].transpose(0, 1).double().numpy()
+    keys, values = (rows[0].double().numpy() for rows in (cache.keys(layer), cache.values(layer)))
+    sums.observe(queries, keys, values, scale=cache.capture.softmax_scale)
+    count = keys.shape[1]
+    protected, _ = ref_np.protected(count, kept, 0, kept // 2)
+    candidates = np.setdiff1d(np.arange(count), protected)
+    sets = [
+        np.sort(np.concatenate([protected, ref_np.take(sums.s[head], candidates, kept - len(protected))]))
+        for head in range(len(sums.s))
+    ]
+    sums.evict(sets)
+    return sets
