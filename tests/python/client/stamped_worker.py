@@ -27,8 +27,12 @@ class StampedWorker:
         self.memory = kvtriage.HostMemory(int(np.prod(shape)) * 4)
         self.cells = self.memory.array(shape, np.float32)
         self.lent: kvtriage.Registered | None = None
-        place = np.arange(rows)
-        for i in range(sequences):
+        self.refill()
+
+    def refill(self) -> None:
+        """All sequences as they were made."""
+        place = np.arange(self.rows)
+        for i in range(self.sequences):
             blocks = np.asarray(self.table(i))[place // BLOCK_SLOTS]
             self.cells[:, blocks, place % BLOCK_SLOTS] = (_stamps(i) + place[:, None])[..., None]
 

@@ -31,12 +31,18 @@ class KvtriageError(Exception):
     """A refusal of the service, or of this library before anything was sent.
 
     `reason` is one word for logs and runbooks. From the service it is the lower-case tail of its
-    ErrorReason ("block_out_of_range"). From this library: socket_missing, socket_denied, not_kvtriage,
-    fd_socket_missing, fd_socket_denied, fd_socket_silent, server_untrusted, not_attached, forked, closed,
-    bad_argument, request_too_large, bad_answer, host_memory, region_not_sealed, ledger_slots_busy, session_not_quiet,
-    stream_over, cuda_call; for device memory also the service's words no_device, device_memory,
-    vmm_memory. Empty for an error that gRPC made by itself (a deadline, a broken connection): what
-    became of such a call is not known by it.
+    ErrorReason ("block_out_of_range"). From this library:
+
+    - of attaching: socket_missing, socket_denied, not_kvtriage, fd_socket_missing, fd_socket_denied,
+      fd_socket_silent, server_untrusted;
+    - of a session: not_attached, forked, closed, ledger_slots_busy, registration_busy, session_not_quiet,
+      stream_over, interrupted;
+    - of what was given: bad_argument, request_too_large, region_not_sealed, host_memory; for device memory
+      cuda_call and the service's words no_device, device_memory, vmm_memory;
+    - of what came back: bad_answer; no_kvtriaged of a PrivateService.
+
+    It is empty for an error that gRPC made by itself (a deadline, a broken connection): what became of such a
+    call is not known by it.
     """
 
     def __init__(

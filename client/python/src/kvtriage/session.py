@@ -125,7 +125,7 @@ class Session:
         keeper = self._keeper
         keeper.current()  # before a lock that a fork may have left taken
         deadline = clock.after_ms(options.deadline_ms)
-        with keeper.registering:
+        with keeper.registering(deadline):
             link = keeper.current()
             lot = keeper.book.prepare(what.regions, what.caches)
             try:
@@ -292,7 +292,7 @@ class Session:
         if keeper.forked():
             keeper.current()
         deadline = clock.after_ms(options.deadline_ms)
-        with keeper.registering:
+        with keeper.registering(deadline):
             lot = find()  # outlives the lock: owners that go with it may do as they like
             link = self._link_if_alive()
             if link is not None:

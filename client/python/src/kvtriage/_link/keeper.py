@@ -4,10 +4,12 @@ until it works."""
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 
 from kvtriage._link import deadline as clock
 from kvtriage._link.link import Link
@@ -51,9 +53,7 @@ class Keeper:
         self._options = options
         self._pid = os.getpid()
         self.book = MemoryBook()
-        # Held by whoever changes what is lent, over the calls that do it: so that what a new attachment
-        # registers and what the book holds cannot drift apart. Taken before `_changed`.
-        self.registering = threading.Lock()
+        self._registering = threading.Lock()  # taken before `_changed`
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._abandoned = False
@@ -89,6 +89,18 @@ class Keeper:
             text = f"; the last try: {last}" if last else ""
             raise local_error(Code.UNAVAILABLE, "not_attached", f"not attached to a kvtriaged{text}")
         return link
+
+    @contextlib.contextmanager
+    def registering(self, deadline: float) -> Iterator[None]:
+        """Held by whoever changes what is lent, over the calls that do it: so that what a new attachment
+        registers and what the book holds cannot drift apart. DEADLINE_EXCEEDED (registration_busy)."""
+        if not self._registering.acquire(timeout=clock.seconds_left(deadline)):
+            text = "another registration, or attaching anew, is not through"
+            raise local_error(Code.DEADLINE_EXCEEDED, "registration_busy", text)
+        try:
+            yield
+        finally:
+            self._registering.release()
 
     def wait_alive(self, timeout: float) -> bool:
         with self._changed:
@@ -185,7 +197,7 @@ class Keeper:
         notices = _Notices()
         link = Link(self._options, notices.take, self._on_lost, self._stop)
         try:
-            with self.registering:
+            with self._registering:
                 register_all(link, self.book.all(), clock.after_ms(_REGISTER_AGAIN_MS))
                 self._take(link, notices)
         except BaseException:

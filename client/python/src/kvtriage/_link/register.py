@@ -14,6 +14,7 @@ from kvtriage.v1 import memory_pb2, types_pb2
 
 MAX_REGIONS_PER_CALL = 32  # tickets that may wait at the service
 _RESOLVE_MS = 5000
+_STREAM_END_SECONDS = 1.0
 KEY_BYTES = 16
 
 
@@ -95,8 +96,9 @@ def unregister_lot(link: Link, lot: Lot, deadline: float) -> None:
     )
     try:
         link.transport.call(request, memory_pb2.UnregisterRegionsResponse, deadline)
-    except KvtriageError:
-        if not link.lost():
+    except KvtriageError as error:
+        # gRPC's own error of a broken connection may come a moment before the end of the stream does.
+        if error.reason or not link.wait_done(min(_STREAM_END_SECONDS, clock.seconds_left(deadline))):
             raise
     for region in lot.regions:
         link.ids.remove_region(region.region)
