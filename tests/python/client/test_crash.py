@@ -190,3 +190,33 @@ def ignoring_errors(call: Callable[..., Any]) -> Callable[..., None]:
             call(*args)
 
     return run
+
+
+def test_an_answer_that_cannot_be_read_was_applied_all_the_same(
+    session: kvtriage.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger has the lengths; and a request that makes no sense costs no ledger slot."""
+    worker = StampedWorker(2, ROWS)
+    worker.lend(session)
+    real_call = Transport.call
+
+    def call(self: Transport, request: Any, answer: Any, deadline: float) -> Any:
+        response = real_call(self, request, answer, deadline)
+        if isinstance(response, triage_pb2.CompressResponse):
+            response.results[0].kept_sets.granularity = 99
+        return response
+
+    monkeypatch.setattr(Transport, "call", call)
+    outcome = session.compress(worker.request([worker.sequence(0)], KEPT))
+    assert outcome.outcome is A and outcome.result is None
+    assert outcome.error is not None and outcome.error.reason == "bad_answer"
+    assert outcome.fates[0].kept_rows.tolist() == [KEPT] * 4
+    expect_fates_are_true(worker, outcome.fates, KEPT)
+    monkeypatch.undo()
+
+    nonsense = worker.request([worker.sequence(1)], KEPT)
+    nonsense.inputs = None  # type: ignore[assignment]
+    for _ in range(5):  # more than there are slots
+        with pytest.raises(AttributeError):
+            session.compress(nonsense)
+    assert session.compress(worker.request([worker.sequence(1)], KEPT)).outcome is A

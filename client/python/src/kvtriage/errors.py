@@ -78,11 +78,9 @@ class KvtriageError(Exception):
         self.log_id = log_id  # find the service's log line with it
 
     def __str__(self) -> str:
-        where = f" at {self.field}[{self.index}]" if self.field and self.index else ""
-        where = where or (f" at {self.field}" if self.field else "")
-        numbers = f", got {self.got}, limit {self.limit}" if self.got or self.limit else ""
+        where = f" at {self.field}" if self.field and self.field not in self.message else ""
         reason = f" ({self.reason})" if self.reason else ""
-        return f"{self.code.name}{reason}{where}{numbers}: {self.message}"
+        return f"{self.code.name}{reason}{where}: {self.message}"  # the message names the numbers
 
     def __repr__(self) -> str:
         return f"KvtriageError({self!s})"

@@ -14,7 +14,7 @@ import grpc
 from kvtriage._calls.compress_call import without_effect
 from kvtriage._calls.fates import fates_of_answer, fates_of_slot, outcome_of
 from kvtriage._calls.settle import Verdict, settle
-from kvtriage._calls.writing_call import CallContext, Question
+from kvtriage._calls.writing_call import CallContext, Question, unreadable
 from kvtriage._link import deadline as clock
 from kvtriage._link.error_details import from_grpc
 from kvtriage._link.ledger import SlotReading, SlotState, Writer
@@ -175,9 +175,9 @@ class LayersCall:
     def _answered(self) -> CompressOutcome:
         try:
             result = compress_result_of(self._whole, self._request, self._heads)
-        except KvtriageError as error:
+        except (KvtriageError, ValueError) as error:
             # Applied, whatever the answer looks like: the ledger has the lengths.
-            return self._read_slot(error, Writer.ACTIVE)
+            return self._read_slot(unreadable(error), Writer.ACTIVE)
         return CompressOutcome(Outcome.APPLIED, None, result, fates_of_answer(result))
 
     def _after_error(self, error: KvtriageError) -> CompressOutcome:

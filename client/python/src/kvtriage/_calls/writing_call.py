@@ -73,6 +73,13 @@ class Question:
         return self._link.quiet(wait_ms=1)
 
 
+def unreadable(error: KvtriageError | ValueError) -> KvtriageError:
+    """Why an answer could not be read."""
+    if isinstance(error, KvtriageError):
+        return error.with_traceback(None)
+    return local_error(Code.INTERNAL, "bad_answer", str(error))
+
+
 class WritingCall(ABC, Generic[Result]):
     """For one thread and one `run`."""
 
@@ -104,7 +111,7 @@ class WritingCall(ABC, Generic[Result]):
         """What the ledger slot of a call in place says. Never UNSETTLED."""
 
     def run(self) -> Result:
-        """Never raises for what the service, its death or the request's content does."""
+        """Never raises for what the service or its death does."""
         if self._writes is not Writes.IN_PLACE:
             return self._send()
         lease = self._link.slots.acquire(self._deadline)
@@ -115,7 +122,6 @@ class WritingCall(ABC, Generic[Result]):
             )
         with lease:
             self._slot = lease.slot
-            self._unsettled = True  # until proved otherwise, also when an exception passes through
             try:
                 return self._send()
             finally:
@@ -126,8 +132,8 @@ class WritingCall(ABC, Generic[Result]):
         try:
             self._message = self.make(self._slot)
         except KvtriageError as error:
-            self._unsettled = False
             return self.ended(Outcome.UNCHANGED, error)
+        self._unsettled = True  # until proved otherwise, also when an exception passes through
         self._message.header.idempotency_key = self._key
         try:
             response = with_retry(self.context.options.retry, self._deadline, self._try)
@@ -165,10 +171,10 @@ class WritingCall(ABC, Generic[Result]):
     def _read(self, response: Any) -> Result:
         try:
             result = self.answered(response)
-        except KvtriageError as error:
+        except (KvtriageError, ValueError) as error:  # ValueError: an enum value newer than we are
             # An answer that cannot be read: the call was applied all the same, the ledger has the lengths.
             log.error("kvtriaged sent an answer that does not fit its request: %s", error)
-            return self._read_slot(error, Writer.ACTIVE)
+            return self._read_slot(unreadable(error), Writer.ACTIVE)
         self._unsettled = False
         return result
 

@@ -116,7 +116,8 @@ class Transport:
         raise KvtriageError(
             Code.INVALID_ARGUMENT,
             "request_too_large",
-            "the request is larger than the service takes: fewer sequences a call, or shorter lists of rows",
+            f"the request has {size} bytes, the service takes {self._max_request_bytes}: "
+            "fewer sequences a call, or shorter lists of rows",
             got=size,
             limit=self._max_request_bytes,
             unharmed=True,
