@@ -206,3 +206,20 @@ def test_without_a_service_everything_is_computed(start_service: Start, fault: s
         assert_close(blended.logits, logits)
         assert_close(cache.values(2), full.layers[2].values)
         assert cache.physical_len == len(text)
+
+
+def test_arguments(session: Session) -> None:
+    model = tiny_model()
+    chunks, suffix, _ = chunks_of(model)
+    with SidecarCache(model, session, 64) as cache:
+        blender = Blender(model, cache)
+        with pytest.raises(ValueError, match="chunks and a suffix"):
+            blender.blend(chunks, suffix[:0])
+        with pytest.raises(ValueError, match="68 rows do not fit"):
+            blender.blend(chunks, suffix)
+        with pytest.raises(ValueError, match="check_layer"):
+            Blender(model, cache, check_layer=LAYERS)
+        with pytest.raises(ValueError, match="metric"):
+            Blender(model, cache, metric=kvtriage.DivergenceMetric.K_L2)
+    with SidecarCache(model, session, 64, batch=2) as cache, pytest.raises(ValueError, match="one sequence"):
+        glue(cache, chunks)

@@ -168,7 +168,7 @@ def test_crop(session: Session) -> None:
         assert cache.get_seq_length() == 41 and cache.physical_len == 26 and cache.usable_queries == 6
         cache.crop(100)
         assert cache.get_seq_length() == 41
-        with pytest.raises(ValueError, match="20 rows that an eviction left"):
+        with pytest.raises(ValueError, match="20 that an eviction kept"):
             cache.crop(34)
         assert cache.get_seq_length() == 41
         evictions = Evictions()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kvtriage import Outcome, Policy, PolicyParts, Protect, Session, Window
+from kvtriage import CompressOutcome, ObserveOutcome, Outcome, Policy, PolicyParts, Protect, Session, Window
 from kvtriage.transformers import SidecarCache
 from tiny_models import LAYERS, tiny_model, tokens
 
@@ -121,3 +121,47 @@ def reference_step(cache: SidecarCache, layer: int, sums: Any, kept: int) -> lis
     ]
     sums.evict(sets)
     return sets
+
+
+class WithoutCompress:
+    """A session on which Observe works and Compress does not."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def observe(self, *args: Any) -> ObserveOutcome:
+        return self._session.observe(*args)
+
+    def compress(self, *args: Any) -> CompressOutcome:
+        return CompressOutcome(Outcome.UNAVAILABLE)
+
+
+@torch.no_grad()
+def test_running_scores_that_miss_rows_begin_anew(
+    session: Session, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that came without the cache being attached, and rows that voted and were taken back."""
+    model = tiny_model()
+    text = tokens(90)
+    with SidecarCache(model, session, 96, policy="h2o", kept_tokens=20) as cache:
+        with cache.attach(model):
+            model(input_ids=text[:, :50], past_key_values=cache)
+        assert cache.evictions == 1
+        model(input_ids=text[:, 50:55], past_key_values=cache)
+        assert cache.usable_queries == 0
+        with cache.attach(model):
+            model(input_ids=text[:, 55:63], past_key_values=cache)
+            assert cache.usable_queries == 8
+        assert cache.evictions == 2 and cache.evictions_missed == 0
+        assert sum("no scores of the older rows" in record.message for record in caplog.records) == 1
+        with cache.attach(model):
+            model(input_ids=text[:, 63:70], past_key_values=cache)
+            # They vote, but the eviction itself does not come about: the rows stay, and can be taken back.
+            with monkeypatch.context() as patched:
+                patched.setattr(cache._calls, "_session", WithoutCompress(session))
+                assert cache.evict() is not None and cache.evictions_missed == 1
+            assert cache.usable_queries == 0
+            cache.crop(-3)
+            model(input_ids=text[:, 67:75], past_key_values=cache)
+            cache.evict()
+        assert cache.evictions == 3 and cache.evictions_missed == 1 and cache.physical_len == 20

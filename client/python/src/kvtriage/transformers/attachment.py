@@ -74,12 +74,12 @@ class _Follower:
         if kwargs.get("past_key_values") is not self._cache:
             return None
         new_tokens = _new_tokens(args, kwargs)
-        self._cache.begin_pass(new_tokens, new_tokens > 1 and _is_padded(kwargs.get("attention_mask")))
+        self._cache.before_pass(new_tokens, new_tokens > 1 and _is_padded(kwargs.get("attention_mask")))
         return (args, self._renumbered(kwargs)) if self._cache.renumber else None
 
     def after_pass(self, body: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if kwargs.get("past_key_values") is self._cache and self._cache.in_pass:
-            self._cache.end_pass(_new_tokens(args, kwargs), failed=output is None)
+            self._cache.after_pass(_new_tokens(args, kwargs), failed=output is None)
 
     def before_attention(
         self,
