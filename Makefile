@@ -1,7 +1,7 @@
 # Two commands for everybody: `make demo` and `make test`. Both install what is missing (Debian
 # packages, deploy/debian/packages.txt) and build first.
 .DEFAULT_GOAL := build
-.PHONY: build packages demo test test-dev test-asan test-tsan bench gpu-package lint format clean
+.PHONY: build packages demo eval test test-dev test-asan test-tsan bench gpu-package lint format clean
 
 build: packages
 	cmake --preset dev
@@ -15,6 +15,12 @@ demo: packages
 	cmake --preset dev -DKVTRIAGE_BUILD_TESTS=OFF -DKVTRIAGE_BUILD_BENCH=OFF -B build/demo
 	cmake --build build/demo --target kvtriage kvtriaged
 	deploy/demo/run.sh build/demo/bin
+
+# How good the evictions are on a real model: client/python/EVAL.md, made anew (under 40 minutes on two cores).
+eval: packages
+	cmake --preset dev -DKVTRIAGE_BUILD_TESTS=OFF -DKVTRIAGE_BUILD_BENCH=OFF -B build/demo
+	cmake --build build/demo --target kvtriaged
+	deploy/eval/run.sh build/demo
 
 # Fast tests first; each stage ends with ctest's summary.
 test: test-dev test-asan test-tsan
