@@ -40,7 +40,8 @@ class Server:
         listener.bind(self.path)
         listener.listen()
         self._ends.append(listener)
-        threading.Thread(target=self._run, args=[listener, answer, fds], daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=[listener, answer, fds], daemon=True)
+        self._thread.start()
         return self.path
 
     def _run(self, listener: socket.socket, answer: bytes, fds: int) -> None:
@@ -55,6 +56,7 @@ class Server:
             connection.close()
 
     def close(self) -> None:
+        self._thread.join(5)  # every client has connected, and has sent or gone
         for end in self._ends:
             end.close()
 
