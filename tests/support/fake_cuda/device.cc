@@ -23,6 +23,7 @@ std::map<const void*, size_t> shared_bytes_of;
 }  // namespace
 
 bool HasSetDevice() { return current_device >= 0; }
+void SetNoDevice() { current_device = -1; }
 int CurrentDevice() { return std::max(current_device, 0); }
 cudaError_t StickyError() {
   return static_cast<cudaError_t>(sticky[static_cast<size_t>(CurrentDevice())].load());

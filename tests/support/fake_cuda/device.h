@@ -14,6 +14,7 @@ inline constexpr size_t kSharedBytesPerBlock = 227 * 1024;  // with the attribut
 inline constexpr size_t kSharedBytesByDefault = 48 * 1024;
 
 bool HasSetDevice();
+void SetNoDevice();  // as before its first cudaSetDevice
 // Of the calling thread's device; cudaSuccess when it is well.
 cudaError_t StickyError();
 void MakeSticky(cudaError_t error);

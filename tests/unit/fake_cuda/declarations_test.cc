@@ -27,6 +27,7 @@ using AddressRange = decltype(&cuMemGetAddressRange);
 #define KVTRIAGE_CUDA_LINKAGE "C++"
 namespace ours {
 #include "kernels/cuda/cuda_declarations.h"
+#include "tests/support/fake_cuda/driver_calls.h"
 }  // namespace ours
 
 namespace kvtriage {
@@ -95,6 +96,25 @@ KVTRIAGE_SAME_CALL(cudaIpcOpenEventHandle);
 KVTRIAGE_SAME_CALL(cudaOccupancyMaxActiveBlocksPerMultiprocessor);
 static_assert(SameCall<toolkit::AddressRange, decltype(&ours::cuMemGetAddressRange)>::value);
 KVTRIAGE_SAME_CALL(cuPointerGetAttribute);
+KVTRIAGE_SAME_CALL(cuInit);
+KVTRIAGE_SAME_CALL(cuDeviceGetCount);
+KVTRIAGE_SAME_CALL(cuDeviceGet);
+KVTRIAGE_SAME_CALL(cuDeviceGetName);
+KVTRIAGE_SAME_CALL(cuDeviceGetUuid_v2);
+KVTRIAGE_SAME_CALL(cuDevicePrimaryCtxGetState);
+KVTRIAGE_SAME_CALL(cuDevicePrimaryCtxRetain);
+KVTRIAGE_SAME_CALL(cuCtxGetCurrent);
+KVTRIAGE_SAME_CALL(cuCtxPushCurrent_v2);
+KVTRIAGE_SAME_CALL(cuCtxPopCurrent_v2);
+KVTRIAGE_SAME_CALL(cuMemGetAddressRange_v2);
+KVTRIAGE_SAME_CALL(cuIpcGetMemHandle);
+KVTRIAGE_SAME_CALL(cuMemAlloc_v2);
+KVTRIAGE_SAME_CALL(cuMemFree_v2);
+KVTRIAGE_SAME_CALL(cuStreamCreate);
+KVTRIAGE_SAME_CALL(cuStreamSynchronize);
+KVTRIAGE_SAME_CALL(cuStreamDestroy_v2);
+KVTRIAGE_SAME_CALL(cuMemcpyDtoHAsync_v2);
+KVTRIAGE_SAME_CALL(cuMemcpyHtoDAsync_v2);
 // The toolkit overloads these for C++; the plain forms have to fit.
 static_assert(SameCall<cudaError_t (*)(void**, size_t), decltype(&ours::cudaMalloc)>::value);
 static_assert(

@@ -68,6 +68,7 @@ from kvtriage.compress import (
     Sharing,
     Timing,
 )
+from kvtriage.cuda import CudaDevice, DeviceMemory, lend_device_memory, lend_tensor, list_cuda_devices
 from kvtriage.errors import Code, KvtriageError
 from kvtriage.group import Group
 from kvtriage.host_memory import HostMemory
@@ -136,8 +137,10 @@ __all__ = [
     "ConnectOptions",
     "CopyTo",
     "CudaAllocation",
+    "CudaDevice",
     "DType",
     "DenseRows",
+    "DeviceMemory",
     "DivergenceMetric",
     "Fingerprint",
     "FuseRequest",
@@ -223,6 +226,9 @@ __all__ = [
     "connect",
     "contiguous_view",
     "dense_tensor",
+    "lend_device_memory",
+    "lend_tensor",
+    "list_cuda_devices",
     "named_policy",
     "named_policy_tokens",
 ]

@@ -36,7 +36,7 @@ class LentTensor:
             ordinal = torch.cuda.current_device() if device.index is None else device.index
             block = DeviceMemory.create(ordinal, -(-size // _DEVICE_PAGE) * _DEVICE_PAGE)
             self._spec = block.lend
-            flat = torch.from_dlpack(block)[:size].view(dtype)
+            flat = torch.as_tensor(block, device=device)[:size].view(dtype)
             flat.zero_()
             torch.cuda.synchronize(device)  # the service does not wait for our stream
         else:
