@@ -66,6 +66,20 @@ def test_logits_are_those_of_the_kept_tokens(session: Session, family: str, atte
     assert float((logits - whole)[:, 60:].abs().max()) > 100 * float((logits - expected).abs().max())
 
 
+def test_bfloat16(session: Session) -> None:
+    """Rows are moved as they are: what is left is the model's own rounding."""
+    model = tiny_model(dtype=torch.bfloat16)
+    text = tokens(70)
+    evictions = Evictions()
+    with SidecarCache(model, session, 96, policy=SNAPKV, kept_tokens=24, every=10) as cache:
+        logits = run(model, cache, split(text, 50), evictions)
+        assert len(evictions.made) == 2
+    expected = reference_logits(model, text, evictions)
+    whole = reference_logits(model, text, Evictions())
+    assert float((logits - expected).norm()) < 0.03 * float(expected.norm())
+    assert float((whole - expected).norm()) > 0.3 * float(expected.norm())
+
+
 @pytest.mark.parametrize("policy", ["streaming", "tova", "knorm", "keydiff", "snapkv+obc-key", "snapkv+drop"])
 def test_policies(session: Session, policy: str) -> None:
     model = tiny_model()

@@ -58,6 +58,8 @@ def test_speeds_that_depend_on_the_length(session: Session, kind: str) -> None:
     model = tiny_model(rope_parameters=rope)
     with pytest.raises(UnsupportedModel, match=f"renumber.*{kind}"):
         SidecarCache(model, session, 64, renumber=True)
+    with pytest.raises(UnsupportedModel, match=f"expected-attention.*{kind}"):
+        SidecarCache(model, session, 64, policy="expected-attention")
     with SidecarCache(model, session, 64, policy="streaming", kept_tokens=20) as cache, cache.attach(model):
         model.generate(tokens(40), past_key_values=cache, max_new_tokens=4, do_sample=False)
         assert cache.evictions == 1

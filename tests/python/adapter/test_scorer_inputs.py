@@ -123,6 +123,57 @@ def reference_step(cache: SidecarCache, layer: int, sums: Any, kept: int) -> lis
     return sets
 
 
+@torch.no_grad()
+def test_queries_that_do_not_join_up_are_dropped(session: Session) -> None:
+    model = tiny_model()
+    text = tokens(60)
+    with SidecarCache(model, session, 96, query_rows=96) as cache:
+        with cache.attach(model):
+            model(input_ids=text[:, :30], past_key_values=cache)
+            assert cache.usable_queries == 30
+        model(input_ids=text[:, 30:40], past_key_values=cache)
+        assert cache.usable_queries == 0
+        with cache.attach(model):
+            model(input_ids=text[:, 40:46], past_key_values=cache)
+        assert cache.usable_queries == cache.capture.filled == 6
+        newest = cache.queries(1).clone()
+    with SidecarCache(model, session, 96, query_rows=96) as cache, cache.attach(model):
+        model(input_ids=text[:, :46], past_key_values=cache)
+        torch.testing.assert_close(cache.queries(1)[:, -6:], newest, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_expected_attention_after_renumbering(session: Session) -> None:
+    """Queries of an older count of positions are left out of the statistics."""
+    model = tiny_model()
+    text = tokens(70)
+    speeds = ref_np.inv_freq(model.config.rope_parameters["rope_theta"], model.config.head_dim)
+    with (
+        SidecarCache(model, session, 96, policy="expected-attention", kept_tokens=30, renumber=True) as cache,
+        cache.attach(model),
+    ):
+        model(input_ids=text[:, :50], past_key_values=cache)
+        cache.evict()
+        model(input_ids=text[:, 50:], past_key_values=cache)
+        turned = cache.queries(0)[0].transpose(0, 1).double().numpy()
+        before_rope = ref_np.rotate(turned, -np.arange(30, 50)[:, None] * speeds)
+        sinks = np.zeros((before_rope.shape[0], 4, before_rope.shape[2]))  # which are not read
+        scores = ref_np.expected_attention(
+            np.concatenate([sinks, before_rope], 1),
+            cache.keys(0)[0].double().numpy(),
+            cache.values(0)[0].double().numpy(),
+            speeds,
+            scale=cache.capture.softmax_scale,
+            next_position=50,
+        )
+        tokens_of = cache.original_positions(0)[0]
+        cache.evict()
+        assert cache.get_seq_length() == cache.physical_len == 30
+        for head, kept in enumerate(cache.original_positions(0)[0].tolist()):
+            rows = np.sort(np.concatenate([np.arange(4), ref_np.take(scores[head], np.arange(4, 50), 26)]))
+            assert kept == tokens_of[head, rows].tolist()
+
+
 class WithoutCompress:
     """A session on which Observe works and Compress does not."""
 

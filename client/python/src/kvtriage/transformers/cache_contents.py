@@ -122,6 +122,8 @@ class CacheContents(Cache):
 
     def begin_pass(self) -> None:
         self.require_sound()
+        if self._rows_captured != self.physical_len:
+            self.capture.clear()  # rows came that nobody saw: older queries do not join up with new ones
         self._open_at = self.physical_len
 
     def end_pass(self, failed: bool) -> None:

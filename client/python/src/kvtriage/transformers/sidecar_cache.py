@@ -91,8 +91,13 @@ class SidecarCache(CacheContents):
             raise ValueError("one of kept_tokens and kept_ratio")
         self._known = session.get_server_info().policies
         self._policy = resolve_policy(self._known, policy)
-        if self._policy.scorer is ScorerKind.EXPECTED_ATTENTION and batch > 1:
-            raise ValueError("expected-attention takes the queries of one sequence: batch must be 1")
+        if self._policy.scorer is ScorerKind.EXPECTED_ATTENTION:
+            if batch > 1:
+                raise ValueError("expected-attention takes the queries of one sequence: batch must be 1")
+            if geometry.rope.spec is None:
+                raise UnsupportedModel(
+                    f"expected-attention has to turn queries back: {geometry.rope.problem}"
+                )
         if query_rows is None:
             query_rows = capacity if self._policy.needs_all_queries else max(1, self._policy.window_rows)
         elif self._policy.accumulates and query_rows < capacity:
@@ -109,7 +114,7 @@ class SidecarCache(CacheContents):
             dtype or getattr(model, "dtype", None) or torch.float32,
             torch.device(device or getattr(model, "device", None) or "cpu"),
         )
-        self.scorer_inputs = ScorerInputs(geometry, self.lent, self.capture)
+        self.scorer_inputs = ScorerInputs(geometry, self.lent, self.capture, renumber)
         self._calls = CompactionCalls(
             session, self.lent, self.book, self.capture, self.scorer_inputs, lengths, renumber, call
         )
@@ -129,6 +134,8 @@ class SidecarCache(CacheContents):
         UnsupportedModel when the model does not fit the cache, or is set to something that it cannot do.
         """
         with attached(self, model):
+            if self._policy.scorer is ScorerKind.CRITICAL:
+                self.scorer_inputs.lend_output_projection()
             self.is_attached = True
             try:
                 yield self
