@@ -23,11 +23,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import kvtriage
 import numpy as np
 import torch
 from kvpress import SnapKVPress
+from kvtriage.compress import Act, Timing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python" / "parity"))
 
@@ -78,7 +80,7 @@ class Workload:
         """Undoes an in-place compression."""
         self.cache_bytes.copy_(self.original.reshape(-1).view(torch.uint8))
 
-    def request(self, act: kvtriage.Act) -> kvtriage.CompressRequest:
+    def request(self, act: Act) -> kvtriage.CompressRequest:
         queries = kvtriage.dense_tensor(
             self.region, self.original.nbytes, DTYPES[self.dtype], self.layers, WINDOW, Q_HEADS, HEAD_SIZE
         )
@@ -139,7 +141,7 @@ class Kvpress:
         ones = torch.ones(1, work.rows, HEAD_SIZE, dtype=work.dtype)
         self.kwargs = {"position_embeddings": (ones, torch.zeros_like(ones))}
 
-    def arguments(self, layer: int) -> tuple:
+    def arguments(self, layer: int) -> tuple[Any, ...]:
         self.hidden[0, -WINDOW:] = self.work.queries[layer].reshape(WINDOW, -1)
         keys, values = self.work.original[layer, :, None]
         return self.module, self.hidden, keys, values, None, self.kwargs
@@ -155,7 +157,7 @@ class Seconds:
 
     kvpress: list[float]
     kvtriage: list[float]
-    service: list[kvtriage.Timing]
+    service: list[Timing]
 
     def line(self, name: str) -> str:
         theirs, ours = statistics.median(self.kvpress), statistics.median(self.kvtriage)
@@ -179,6 +181,7 @@ def measure(session: kvtriage.Session, dtype: torch.dtype, layers: int, rows: in
         result = outcome.one_result()
         lists = result.kept_sets.lists
         end = time.perf_counter()
+        assert outcome.result is not None
         if number:
             seconds.kvpress.append(middle - begin)
             seconds.kvtriage.append(end - start)
@@ -187,10 +190,16 @@ def measure(session: kvtriage.Session, dtype: torch.dtype, layers: int, rows: in
     print(seconds.line(name), flush=True)
     same = agree(work, theirs, compressed, lists)
     session.unregister([work.region], [work.cache])
+    work.memory.close()
     return same
 
 
-def agree(work: Workload, theirs: Kvpress, compressed: list, lists: list[np.ndarray]) -> bool:
+def agree(
+    work: Workload,
+    theirs: Kvpress,
+    compressed: list[tuple[torch.Tensor, torch.Tensor]],
+    lists: list[np.ndarray],
+) -> bool:
     """Compares the kept sets, and the bytes that our move left, with kvpress's rows."""
     swapped, widest, moved = 0, 0.0, True
     after = torch.frombuffer(work.memory.buffer, dtype=work.dtype, count=work.original.numel())

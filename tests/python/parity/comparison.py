@@ -26,6 +26,7 @@ from kvtriage import (
     ScorerKind,
     Window,
 )
+from kvtriage.compress import ScoreSource
 from lent_layers import LentLayers, rows_first
 
 Parts = dict[str, Any]  # a policy as ref_np states it
@@ -99,6 +100,7 @@ def kept_by_service(
     elif what.source == "queries before rope":
         extra["queries"] = rows_first([layer.queries_before_rope])
     elif what.source == "sums":
+        assert what.sums is not None
         extra["sums"] = what.sums(layer)[None, None]
     elif what.source == "statistics":
         mean, covariance = query_statistics(layer)
@@ -108,11 +110,13 @@ def kept_by_service(
         extra["output_projection"] = _projection(layer)
     rope = rope_of(layer) if what.source in ("queries before rope", "statistics") else None
     with LentLayers(session, [layer], rope=rope, **extra) as lent:
-        source = {
-            "queries": lent.query_window,
-            "queries before rope": lambda: lent.query_window(kvtriage.QueryStage.BEFORE_ROPE),
-            "sums": lent.column_sums,
-        }.get(what.source, kvtriage.KeysOnly)()
+        source: ScoreSource = kvtriage.KeysOnly()
+        if what.source == "queries":
+            source = lent.query_window()
+        elif what.source == "queries before rope":
+            source = lent.query_window(kvtriage.QueryStage.BEFORE_ROPE)
+        elif what.source == "sums":
+            source = lent.column_sums()
         return lent.kept(policy, source)[0]
 
 

