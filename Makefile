@@ -1,7 +1,7 @@
 # Two commands for everybody: `make demo` and `make test`. Both install what is missing (Debian
 # packages, deploy/debian/packages.txt) and build first.
 .DEFAULT_GOAL := build
-.PHONY: build packages demo eval test test-dev test-asan test-tsan bench gpu-package lint format clean
+.PHONY: build packages demo demo-llm eval test test-dev test-asan test-tsan bench gpu-package lint format clean
 
 build: packages
 	cmake --preset dev
@@ -21,6 +21,13 @@ eval: packages
 	cmake --preset dev -DKVTRIAGE_BUILD_TESTS=OFF -DKVTRIAGE_BUILD_BENCH=OFF -B build/demo
 	cmake --build build/demo --target kvtriaged
 	deploy/eval/run.sh build/demo
+
+# A real model answers from what policies leave of its KV cache. Makes a Python environment with torch
+# (7 GB, deploy/python/environment.sh) the first time.
+demo-llm: packages
+	cmake --preset dev -DKVTRIAGE_BUILD_TESTS=OFF -DKVTRIAGE_BUILD_BENCH=OFF -B build/demo
+	cmake --build build/demo --target kvtriaged
+	TQDM_DISABLE=1 deploy/python/run.sh llm build/demo python deploy/demo/llm
 
 # Fast tests first; each stage ends with ctest's summary.
 test: test-dev test-asan test-tsan
