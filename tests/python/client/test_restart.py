@@ -37,7 +37,7 @@ def test_is_noticed_and_the_same_handles_work_again(
 
     begin = time.monotonic()
     meanwhile = session.compress(worker.request([worker.sequence(0)], KEPT))
-    assert time.monotonic() - begin < 0.1  # at once
+    assert time.monotonic() - begin < 0.5  # at once, on a busy machine
     assert meanwhile.outcome is Outcome.UNAVAILABLE
     assert meanwhile.error is not None and meanwhile.error.reason == "not_attached"
     assert [fate.outcome for fate in meanwhile.fates] == [Outcome.UNCHANGED]
@@ -47,7 +47,7 @@ def test_is_noticed_and_the_same_handles_work_again(
         assert refused.value.code is kvtriage.Code.UNAVAILABLE
 
     service.start()
-    assert session.wait_alive(1000), session.state.last_error
+    assert session.wait_alive(2000), session.state.last_error
     assert session.state.epoch != epoch and session.state.attachments == 2
     outcome = session.compress(worker.request([worker.sequence(0), worker.sequence(1)], KEPT))
     assert outcome.outcome is Outcome.APPLIED, outcome.error
@@ -88,7 +88,7 @@ def test_two_clients_of_one_process_come_back_after_two_seconds(service: kvtriag
             time.sleep(0.02)
         service.start()
         for session, worker in lent:
-            assert session.wait_alive(1000), session.state.last_error
+            assert session.wait_alive(2000), session.state.last_error
             assert session.compress(worker.request([worker.sequence(0)], KEPT)).outcome is Outcome.APPLIED
 
 
