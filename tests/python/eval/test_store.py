@@ -51,7 +51,7 @@ def test_a_stopped_run_goes_on_where_it_ended(path, capsys):
     with closing(Store(path)) as store:
         assert run([third], "model", store, Progress()) == 0
     assert third.asked == []
-    assert "counting 3/3 2: there already" in capsys.readouterr().err
+    assert "3/3 counting 2: there already" in capsys.readouterr().err
 
 
 def test_another_model_is_another_result(path):
@@ -86,3 +86,23 @@ def test_results_pair_by_sample(path):
         assert (difference.mean, difference.low, difference.high, difference.count) == (1.0, 1.0, 1.0, 3)
         assert results.mean("c", "value") is None and results.difference("a", "c", "value") is None
         assert Results(store, "counting", seed=0, kind="even").samples == 2
+
+
+class Longer(Counting):
+    name = "longer"
+
+    def samples(self):
+        return [Sample(str(number)) for number in range(6)]
+
+
+def test_measures_take_turns_in_proportion(path):
+    order = []
+
+    class Noting(Progress):
+        def sample(self, kind, name, cases, started):
+            order.append(name)
+
+    with closing(Store(path)) as store:
+        run([Longer(), Counting()], "model", store, Noting())
+    expected = ["l 0", "c 0", "l 1", "l 2", "c 1", "l 3", "l 4", "c 2", "l 5"]
+    assert [f"{name[0]} {name[-1]}" for name in order] == expected
