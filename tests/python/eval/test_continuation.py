@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from kvtriage import Outcome
 from kvtriage.eval.cases import Case
 from kvtriage.eval.continuation import Continuation
 from kvtriage.eval.selection import longest, mean_kept, select
+from kvtriage.transformers import SidecarCache
 from tiny_model import some_ids
 
 CUT, ALL = 100, 124
@@ -56,6 +58,22 @@ def test_different_lists_side_by_side_give_what_a_mask_gives(loaded, reading):
     for kept, ours in zip(batches, logits):
         reference = masked_logits(loaded, ids, kept[0])
         assert torch.allclose(ours.double(), reference, atol=2e-4), (ours - reference).abs().max()
+
+
+@pytest.mark.parametrize("policy", ["streaming", "h2o+obc-key", "tova", "snapkv"])
+def test_it_is_what_a_cache_compacted_in_place_gives(loaded, session, reading, policy):
+    ids = some_ids(ALL)
+    reading.read(ids, CUT)
+    going_on = Continuation(reading, [select(reading, Case(policy, 0.3).to_policy())], ALL - CUT)
+    ours = going_on.forward(torch.tensor(ids[CUT:]), ALL - CUT)[0]
+    model = loaded.model
+    compacted = SidecarCache(model, session, capacity=ALL, policy=policy)
+    with torch.inference_mode(), compacted as cache, cache.attach(model):
+        model(torch.tensor([ids[:CUT]]), past_key_values=cache)
+        assert cache.compress(kept_ratio=0.3).outcome is Outcome.APPLIED
+        assert cache.physical_len == 30
+        theirs = model(torch.tensor([ids[CUT:]]), past_key_values=cache).logits[0]
+    assert torch.allclose(ours, theirs, atol=2e-4), (ours - theirs).abs().max()
 
 
 def test_token_by_token_and_rewound_is_the_same(reading):

@@ -88,14 +88,15 @@ def findings(model: str = "smollm2") -> Plan:
     """
     scored = [name for host in HOSTS for name in (host, *(f"{host}+{s}" for s in SCORERS))]
     swept = ("snapkv", "snapkv+obc-key", "snapkv+drop")
-    retrieving = ("streaming", "h2o", "h2o+obc-key", "snapkv", "snapkv+obc-key", "snapkv+drop")
+    retrieving = ("streaming", "h2o", "h2o+obc-key", "tova", "tova+obc-key", "snapkv")
+    retrieved = (0.1, 0.2, 0.4, 0.6, 0.8)
     text = {"cut": 1024, "future": 128}
     return Plan(
         model=model,
         seed=20260,
         divergence=(
             DivergencePlan(
-                samples=16,
+                samples=14,
                 cases=(
                     *grid(("streaming", "pyramidkv", "vatp", "keydiff", "knorm", "lagkv"), (0.1, 0.2, 0.3, 0.4)),
                     *grid(scored, (0.1, 0.2, 0.3, 0.4)),
@@ -103,7 +104,7 @@ def findings(model: str = "smollm2") -> Plan:
                 **text,
             ),
             DivergencePlan(
-                samples=8,
+                samples=6,
                 cases=tuple(
                     grid(
                         swept,
@@ -125,10 +126,14 @@ def findings(model: str = "smollm2") -> Plan:
             budgets=(256,),
         ),
         retrieval=RetrievalPlan(
-            samples=5,
-            tokens=640,
+            samples=4,
+            tokens=512,
             tasks=tuple(TASKS),
-            cases=tuple(grid(retrieving, (0.1, 0.2, 0.4, 0.6, 0.8))),
+            # The defaults, and snapkv with the short window that retrieval on small models wants.
+            cases=(
+                *grid(retrieving, retrieved),
+                *grid(swept, retrieved, windows=("16",), recent_shares=("0.1",), pools=("avg5",)),
+            ),
         ),
-        blend=BlendPlan(samples=8, tokens=768, future=128, chunks=5, ratio=0.15),
+        blend=BlendPlan(samples=6, tokens=768, future=128, chunks=5, ratio=0.15),
     )
