@@ -30,6 +30,8 @@ def _attention(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,  # kvpress wraps whatever is registered, and hands this on by place
+    *,
     scaling: float,
     attention_tap: Tap,
     **_: Any,

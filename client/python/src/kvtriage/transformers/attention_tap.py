@@ -92,6 +92,7 @@ def _shown_to_tap(implementation: str) -> Callable[..., Any]:
         key: torch.Tensor,
         value: torch.Tensor,
         attention_mask: torch.Tensor | None,
+        dropout: float = 0.0,  # kvpress wraps whatever is registered, and hands this on by place
         **kwargs: Any,
     ) -> Any:
         tap = _TAPS.get(module)
@@ -99,7 +100,8 @@ def _shown_to_tap(implementation: str) -> Callable[..., Any]:
             scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
             softcap = 0.0 if implementation in _WITHOUT_SOFTCAP else kwargs.get("softcap") or 0.0
             attention_mask = tap.before_attention(module.layer_idx, query, attention_mask, scale, softcap)
-        return _implementation(implementation, module)(module, query, key, value, attention_mask, **kwargs)
+        attend = _implementation(implementation, module)
+        return attend(module, query, key, value, attention_mask, dropout=dropout, **kwargs)
 
     return attention
 
