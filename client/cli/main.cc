@@ -10,6 +10,7 @@
 #include "client/cli/doctor_command.h"
 #include "client/cli/hkvd_command.h"
 #include "client/cli/info_command.h"
+#include "client/cli/other_program.h"
 #include "client/cli/policies_command.h"
 
 namespace kvtriage::cli {
@@ -29,12 +30,18 @@ constexpr Command kCommands[] = {
     {"doctor", "prove that this process can share memory with a service", &DoctorCommand},
 };
 
+// A command of the Python package.
+constexpr std::string_view kEval = "eval";
+
 void PrintUsage(std::ostream& out) {
   out << "kvtriage COMMAND [FLAGS]; kvtriage COMMAND --help lists its flags\n";
   for (const Command& command : kCommands) {
     out << "  " << command.name << std::string(12 - command.name.size(), ' ') << command.summary
         << "\n";
   }
+  out << "  eval        run a model under policies and budgets (Python: pip install "
+         "'kvtriage[eval]')\n"
+         "Any other COMMAND is the program kvtriage-COMMAND in PATH.\n";
 }
 
 int Main(const std::vector<std::string>& words) {
@@ -52,6 +59,12 @@ int Main(const std::vector<std::string>& words) {
   }
   for (const Command& command : kCommands) {
     if (command.name == words[0]) return command.run(std::span(words).subspan(1));
+  }
+  if (BecomeOtherProgram(words[0], std::span(words).subspan(1))) return 2;
+  if (words[0] == kEval) {
+    std::cerr << "kvtriage: no kvtriage-eval in PATH; it comes with the Python package: "
+                 "pip install 'kvtriage[eval]'\n";
+    return 2;
   }
   std::cerr << "kvtriage: no command named " << words[0] << "\n";
   PrintUsage(std::cerr);

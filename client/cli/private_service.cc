@@ -35,7 +35,18 @@ bool Runnable(const std::string& path) {
   return access(path.c_str(), X_OK) == 0 && !fs::is_directory(path);
 }
 
-absl::StatusOr<std::string> FindProgram() {
+// The end of the service's log: why it did not start.
+std::string LastWords(const std::string& log) {
+  std::ifstream in(log);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  constexpr size_t kMost = 2000;
+  if (text.size() > kMost) text.erase(0, text.size() - kMost);
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindServiceProgram() {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   if (!error && Runnable(self.parent_path() / kName)) return (self.parent_path() / kName).string();
@@ -48,20 +59,9 @@ absl::StatusOr<std::string> FindProgram() {
   return absl::NotFoundError("no kvtriaged beside this program or in PATH");
 }
 
-// The end of the service's log: why it did not start.
-std::string LastWords(const std::string& log) {
-  std::ifstream in(log);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  constexpr size_t kMost = 2000;
-  if (text.size() > kMost) text.erase(0, text.size() - kMost);
-  return text;
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<PrivateService>> PrivateService::Start() {
   std::unique_ptr<PrivateService> service(new PrivateService);
-  KVTRIAGE_ASSIGN_OR_RETURN(service->program_, FindProgram());
+  KVTRIAGE_ASSIGN_OR_RETURN(service->program_, FindServiceProgram());
   std::string directory = (fs::temp_directory_path() / "kvtriage-XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) {  // mode 0700: nobody else reaches the sockets
     return absl::UnavailableError(absl::StrCat("cannot make a directory like ", directory));

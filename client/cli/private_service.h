@@ -12,10 +12,13 @@
 
 namespace kvtriage::cli {
 
+// The kvtriaged beside this executable, else the one in PATH; NOT_FOUND without one.
+absl::StatusOr<std::string> FindServiceProgram();
+
 class PrivateService {
  public:
-  // The kvtriaged beside this executable, else the one in PATH. Returns when it listens (at most 10
-  // s). NOT_FOUND without a kvtriaged; UNAVAILABLE with its last words when it ends at once.
+  // Returns when it listens (at most 10 s). NOT_FOUND without a kvtriaged; UNAVAILABLE with its
+  // last words when it ends at once.
   static absl::StatusOr<std::unique_ptr<PrivateService>> Start();
   // Ends the process (it also ends by itself when we die) and removes the directory.
   ~PrivateService();

@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -61,6 +62,36 @@ TEST(Cli, SaysHowItIsUsed) {
     EXPECT_NE(help.out.find("--endpoint"), std::string::npos) << command;
     EXPECT_EQ(RunProgram(kCli, {command, "--no-such-flag"}).exit, 2) << command;
   }
+}
+
+// As git does: a command that is no part of the program is a program of its own.
+TEST(Cli, OtherCommandsAreProgramsInPath) {
+  const TempDir folder;
+  const std::string program = folder.path() + "/kvtriage-eval";
+  std::ofstream(program)
+      << "#!/bin/sh\nfor word in \"$KVTRIAGED\" \"$@\"; do echo \"<$word>\"; done\nexit 7\n";
+  const std::vector<std::string> arguments = {"eval", "--help", "two words", ""};
+  const std::string path = "PATH=" + folder.path() + ":" + std::getenv("PATH");
+  const Ran denied = RunProgram(kCli, arguments, {"PATH=" + folder.path()});
+  EXPECT_EQ(denied.exit, 2);
+  EXPECT_NE(denied.error.find("kvtriage-eval: Permission denied"), std::string::npos)
+      << denied.error;
+
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const Ran ran = RunProgram(kCli, arguments, {path});
+  EXPECT_EQ(ran.exit, 7) << ran.error;
+  EXPECT_EQ(ran.out, "<" + std::string(kServiceProgram) + ">\n<--help>\n<two words>\n<>\n");
+  EXPECT_EQ(RunProgram(kCli, {"eval"}, {path, "KVTRIAGED=mine"}).out, "<mine>\n");
+}
+
+TEST(Cli, SaysWhereTheEvaluationComesFrom) {
+  const TempDir empty;
+  const Ran missing = RunProgram(kCli, {"eval"}, {"PATH=" + empty.path()});
+  EXPECT_EQ(missing.exit, 2);
+  EXPECT_NE(missing.error.find("pip install 'kvtriage[eval]'"), std::string::npos) << missing.error;
+  const Ran path = RunProgram(kCli, {"../kvtriage"});
+  EXPECT_EQ(path.exit, 2);
+  EXPECT_NE(path.error.find("no command named ../kvtriage"), std::string::npos) << path.error;
 }
 
 class CliWithService : public testing::Test {
