@@ -85,3 +85,15 @@ def test_bad_arguments_are_one_line(model, tmp_path, capsys, arguments, words):
 def test_no_results_no_report(tmp_path, capsys):
     assert main(["report", "--out", str(tmp_path)]) == 1
     assert "no results in" in capsys.readouterr().err
+
+
+def test_a_sweep_of_parts(model, tmp_path):
+    run = ["run", "--model", str(model), "--out", str(tmp_path), "--samples", "2", "--context", "200"]
+    run += ["--future", "8", "--measures", "divergence", "--policies", "snapkv", "snapkv+drop", "streaming"]
+    run += ["--budgets", "0.2", "--windows", "default", "16", "--recent-shares", "0", "default"]
+    assert main(run) == 0
+    assert len(records(tmp_path)) == 2 * (2 * 4 + 1)
+    assert main(["report", "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "EVAL.md").read_text()
+    assert "| snapkv w=16 recent=0 |" in text and "| snapkv recent=0 |" in text
+    assert "At 20% kept the lowest KL of the 6 swept is" in text

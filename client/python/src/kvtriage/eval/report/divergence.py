@@ -134,12 +134,34 @@ def _sweep(results: Results, cases: Sequence[Case]) -> Section:
         for s in scorers
     ]
     findings += _host_effects(results, kinds, scorers, budgets)
+    findings += _best(results, cases, budgets)
     body = (
         "KL divergence with attention as the scorer, and what another scorer adds to it (paired). `w`: rows "
         "that vote; `recent`: share of the budget that the newest rows get; `pool` as named.\n\n"
         + markdown(header, rows)
     )
     return Section("Window, recent share and pooling", body, tuple(findings))
+
+
+def _best(results: Results, cases: Sequence[Case], budgets: Sequence[float]) -> list[str]:
+    """The best case of the sweep beside its host's defaults. Best of many: chosen after the fact."""
+    lines = []
+    for budget in budgets:
+        means = {
+            case: mean.mean
+            for case in cases
+            if case.kept_ratio == budget and (mean := results.mean(case.label, "kl")) is not None
+        }
+        best = min(means, key=lambda case: means[case])
+        default = Case(best.host, budget).label
+        against = results.difference(best.label, default, "kl")
+        if against is not None:
+            lines.append(
+                f"At {budget:.0%} kept the lowest KL of the {len(means)} swept is {means[best]:.3f}, by "
+                f"`{best.label}`: {signed(against)} to `{best.host}` as named (picked after the fact, so the "
+                "interval flatters it)."
+            )
+    return lines
 
 
 def _host_effects(

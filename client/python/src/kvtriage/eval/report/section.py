@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from kvtriage.eval.statistics import Interval
 
+MOST_NAMED = 8  # comparisons that a sentence lists
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -47,4 +49,6 @@ def verdict(claim: str, comparisons: Iterable[Comparison]) -> str:
 
 
 def _listed(names: list[str]) -> str:
+    if len(names) > MOST_NAMED:
+        return " (see the table)"
     return f" ({'; '.join(names)})" if names else ""
