@@ -38,6 +38,20 @@ class Evictions:
         return seen
 
 
+def watch(cache: Any, evictions: Evictions) -> None:
+    """Notes every eviction that the cache makes by itself."""
+    evict = cache.evict
+
+    def noted() -> Any:
+        before = cache.evictions
+        outcome = evict()
+        if cache.evictions > before:
+            evictions.note(cache)
+        return outcome
+
+    cache.evict = noted
+
+
 @contextmanager
 def reference_attention(model: Any, evictions: Evictions, softcap: bool = False) -> Iterator[None]:
     """`model` attends in float64, to what `evictions` left visible."""

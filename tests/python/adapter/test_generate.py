@@ -8,7 +8,7 @@ import pytest
 import torch
 from kvtriage import Policy, PolicyParts, Protect, Session, Window
 from kvtriage.transformers import SidecarCache, generate
-from masked_reference import Evictions, reference_logits
+from masked_reference import Evictions, reference_logits, watch
 from tiny_models import FAMILIES, tiny_model, tokens
 
 SNAPKV = Policy("snapkv", PolicyParts(window=Window(last=8), protect=Protect(recent=8)))
@@ -54,20 +54,6 @@ def test_several_turns(session: Session, policy: Policy | str) -> None:
         assert cache.evictions == len(evictions.made) >= 6
         assert cache.evictions_missed == 0
         assert cache.physical_len < 0.4 * cache.logical_len + 8
-
-
-def watch(cache: SidecarCache, evictions: Evictions) -> None:
-    """Notes every eviction that the cache makes by itself."""
-    evict = cache.evict
-
-    def noted() -> Any:
-        before = cache.evictions
-        outcome = evict()
-        if cache.evictions > before:
-            evictions.note(cache)
-        return outcome
-
-    cache.evict = noted  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("policy", [SNAPKV, "h2o", "expected-attention"])

@@ -16,7 +16,6 @@ import torch
 from kvtriage import DivergenceMetric, Outcome, RecomputeResult
 from kvtriage.transformers.blend_pass import BlendPass, BlendPlan, ServiceAway
 from kvtriage.transformers.chunk import Chunk, glue
-from kvtriage.transformers.fresh_rows import FreshRows
 from kvtriage.transformers.sidecar_cache import SidecarCache
 
 logger = logging.getLogger("kvtriage.transformers")
@@ -56,7 +55,6 @@ class Blender:
             raise ValueError("metric: the values are compared, so V_L2 or V_RELATIVE")
         self.model, self.cache = model, cache
         self.ratio, self.check_layer, self.metric = ratio, check_layer, metric
-        self._fresh = FreshRows(cache.lent)
 
     def visible(self, rows: torch.Tensor, limits: torch.Tensor, tokens: int) -> torch.Tensor:
         """Which keys the chosen rows see, bool [rows, tokens]: those at positions up to their own."""
@@ -89,7 +87,7 @@ class Blender:
     def _recompute(self, tokens: torch.Tensor, cached: int, prefix: int) -> Blended:
         body = self.model.get_decoder()
         plan = BlendPlan(len(tokens), cached, prefix, self.check_layer, self.ratio, self.metric)
-        blending = BlendPass(body, self.cache, self._fresh, plan, self.visible)
+        blending = BlendPass(body, self.cache, self.cache.fresh_rows, plan, self.visible)
         with ExitStack() as hooks:
             for index in range(self.check_layer, len(body.layers)):
                 before = blending.before_layer(index)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from types import TracebackType
-from typing import Any
+from functools import cached_property
 
 import torch
 from transformers.cache_utils import Cache
 
 from kvtriage import CompressOutcome, KvtriageError, LengthRule, Outcome, Session
 from kvtriage.transformers.errors import KvDamaged
+from kvtriage.transformers.fresh_rows import FreshRows
 from kvtriage.transformers.holes import Holes
 from kvtriage.transformers.kept_map import KeptMap
 from kvtriage.transformers.lent_cache import LentCache
@@ -108,6 +108,11 @@ class CacheContents(Cache):
             for head in range(self.geometry.kv_heads)
         ]
         return torch.stack(heads).view(self.batch, self.geometry.kv_heads, rows).long()
+
+    @cached_property
+    def fresh_rows(self) -> FreshRows:
+        """Lent memory for recomputed rows of a layer, until close."""
+        return FreshRows(self.lent)
 
     def _sidecar(self, layer: int) -> SidecarLayer:
         found = self.layers[layer]
@@ -236,11 +241,3 @@ class CacheContents(Cache):
         """Ends the lending. The cache must not be used any more."""
         self.forget_scores()
         self.lent.close()
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

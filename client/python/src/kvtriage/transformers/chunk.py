@@ -10,6 +10,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from kvtriage import AngleMode, InPlace, Outcome, RerotateRequest, RowsOutcome
+from kvtriage.transformers.lent_tensor import finish_writes
 
 if TYPE_CHECKING:
     from kvtriage.transformers.sidecar_cache import SidecarCache
@@ -54,6 +55,7 @@ def glue(cache: SidecarCache, chunks: Sequence[Chunk]) -> RowsOutcome:
     cache.adopt(len(old))
     (sequence,) = cache.book.specs(len(old), None, 0)
     sequence.positions = old
+    finish_writes(cache.lent.tensor)
     outcome = cache.session.rerotate(
         RerotateRequest(
             cache=cache.lent.cache,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from kvtriage import (
     AngleMode,
     CallOptions,
@@ -20,6 +18,7 @@ from kvtriage import (
     Session,
 )
 from kvtriage.transformers.lent_cache import LentCache
+from kvtriage.transformers.lent_tensor import finish_writes
 from kvtriage.transformers.query_capture import QueryCapture
 from kvtriage.transformers.resolved_policy import ResolvedPolicy
 from kvtriage.transformers.score_inputs import ScorerInputs
@@ -70,7 +69,7 @@ class CompactionCalls:
             measure=measure,
             keep_state=keep_state,
         )
-        self._finish_writes()
+        finish_writes(self._lent.tensor)
         return self._session.compress(request, self._call)
 
     def observe(self, policy: ResolvedPolicy, running: Policy, rows: int, query_rows: int) -> ObserveOutcome:
@@ -85,10 +84,5 @@ class CompactionCalls:
             steps=[ObserveStep(spec, accumulate_only=True) for spec in specs],
             inputs=self._inputs.inputs(policy, query_rows, rows + self._book.position_gap),
         )
-        self._finish_writes()
+        finish_writes(self._lent.tensor)
         return self._session.observe(request, self._call)
-
-    def _finish_writes(self) -> None:
-        """The service does not wait for our stream."""
-        if self._lent.tensor.is_cuda:
-            torch.cuda.current_stream(self._lent.tensor.device).synchronize()

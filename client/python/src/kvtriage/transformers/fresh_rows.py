@@ -6,7 +6,7 @@ import torch
 
 from kvtriage import TensorSpec
 from kvtriage.transformers.lent_cache import LentCache
-from kvtriage.transformers.lent_tensor import LentTensor
+from kvtriage.transformers.lent_tensor import LentTensor, finish_writes
 
 
 class FreshRows:
@@ -29,8 +29,7 @@ class FreshRows:
         count, heads, elems = rows.shape
         stored = self._memory.tensor[plane]
         stored[:count].copy_(rows)
-        if stored.is_cuda:
-            torch.cuda.current_stream(stored.device).synchronize()  # the service does not wait for it
+        finish_writes(stored)
         size = stored.element_size()
         return TensorSpec(
             region=self._region,

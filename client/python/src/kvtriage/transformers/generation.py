@@ -36,7 +36,7 @@ def _generate(model: Any, cache: SidecarCache, input_ids: torch.Tensor, options:
     shown = dict(options)
     if shown.get("attention_mask") is not None:
         shown["attention_mask"] = shown["attention_mask"][:, hidden:]
-    with nullcontext() if cache.is_attached else cache.attach(model):
+    with nullcontext() if cache.attached_to is model else cache.attach(model):
         output = model.generate(input_ids[:, hidden:], past_key_values=cache, **shown)
     if not hidden:
         return output

@@ -14,6 +14,12 @@ DTYPES = {torch.float32: DType.F32, torch.float16: DType.F16, torch.bfloat16: DT
 _DEVICE_PAGE = 2 << 20
 
 
+def finish_writes(tensor: torch.Tensor) -> None:
+    """Returns when all that was queued on the tensor's device is done: the service does not wait for it."""
+    if tensor.is_cuda:
+        torch.cuda.current_stream(tensor.device).synchronize()
+
+
 class LentTensor:
     """A contiguous tensor in a sealed memfd, or in a device allocation of its own.
 
@@ -38,7 +44,7 @@ class LentTensor:
             self._spec = block.lend
             flat = torch.as_tensor(block, device=device)[:size].view(dtype)
             flat.zero_()
-            torch.cuda.synchronize(device)  # the service does not wait for our stream
+            finish_writes(flat)
         else:
             raise ValueError(f"memory of device type {device.type!r} cannot be lent")
         self.tensor = flat.view(shape)

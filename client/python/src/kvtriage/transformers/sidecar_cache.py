@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, final
 
 import torch
@@ -114,16 +115,21 @@ class SidecarCache(CacheContents):
             dtype or getattr(model, "dtype", None) or torch.float32,
             torch.device(device or getattr(model, "device", None) or "cpu"),
         )
-        self.scorer_inputs = ScorerInputs(geometry, self.lent, self.capture, renumber)
+        try:
+            self.scorer_inputs = ScorerInputs(geometry, self.lent, self.capture, renumber)
+        except BaseException:
+            self.lent.close()
+            raise
         self._calls = CompactionCalls(
             session, self.lent, self.book, self.capture, self.scorer_inputs, lengths, renumber, call
         )
         self.evictions = 0
         self.evictions_missed = 0
-        self.is_attached = False
+        self.attached_to: Any = None  # the model, inside `attach`
         self.padded = False
         self._kept_tokens, self._kept_ratio = kept_tokens, kept_ratio
         self._budget: int | None = None
+        self._missing = ""  # why the last eviction was not made
         self._running: Policy | None = None  # whose scores the service keeps
 
     @contextmanager
@@ -136,11 +142,11 @@ class SidecarCache(CacheContents):
         with attached(self, model):
             if self._policy.scorer is ScorerKind.CRITICAL:
                 self.scorer_inputs.lend_output_projection()
-            self.is_attached = True
+            self.attached_to = model
             try:
                 yield self
             finally:
-                self.is_attached = False
+                self.attached_to = None
         if self.schedule.prefilled:
             self.evict()
         self.schedule.turn_ended()
@@ -193,26 +199,33 @@ class SidecarCache(CacheContents):
 
         None: there is nothing to do, or no amount was given. A policy that reads all queries goes on from
         the scores that the service keeps (Observe); the others are computed from the newest queries. When
-        no eviction was made, the outcome says why; it is logged and counted.
+        no eviction was made, the outcome says why; it is counted, and logged once.
         """
         budget = self._budget_now()
         self.schedule.evicted()
         if budget is None or self.padded or self.physical_len <= budget:
             return None
         if self.holes is not None:
-            self._missed(budget, "heads keep different numbers of rows")
+            self._missed(budget, "holes", "heads keep different numbers of rows")
             return None
         outcome = self._count_newest(budget) or self.compress(
             kept_tokens=budget, keep_state=self._policy.accumulates and self._running is None
         )
         if outcome.outcome is not Outcome.APPLIED:
-            self._missed(budget, f"{outcome.outcome.value}: {outcome.error}")
+            reason = outcome.error.reason if outcome.error else ""
+            self._missed(budget, reason or outcome.outcome.value, str(outcome.error))
+        elif self._missing:
+            self._missing = ""
+            logger.info("evictions are made again")
         return outcome
 
-    def _missed(self, budget: int, why: str) -> None:
+    def _missed(self, budget: int, reason: str, why: str) -> None:
+        """Loud once, until an eviction is made or another reason stands in the way."""
         self.evictions_missed += 1
+        level = logging.DEBUG if self._missing == reason else logging.WARNING
+        self._missing = reason
         rows = self.physical_len
-        logger.warning("%d rows were not cut to %d: going on uncompressed (%s)", rows, budget, why)
+        logger.log(level, "%d rows were not cut to %d: going on uncompressed: %s", rows, budget, why)
 
     def _count_newest(self, budget: int) -> ObserveOutcome | None:
         """Where running scores decide, the newest rows vote first. None: they have, or need not."""
@@ -323,3 +336,11 @@ class SidecarCache(CacheContents):
         self.schedule = snapshot.schedule.copy()
         self._budget, self.padded = snapshot.budget, snapshot.padded
         self.set_rows(rows)
+
+    def __enter__(self) -> SidecarCache:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
