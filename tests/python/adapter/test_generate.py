@@ -164,6 +164,18 @@ def test_crop(session: Session) -> None:
     torch.testing.assert_close(logits, expected, rtol=2e-4, atol=2e-4 * float(expected.abs().max()))
 
 
+@torch.no_grad()
+def test_lengths_that_models_ask_for(session: Session) -> None:
+    """By the positions of a pass, as transformers 5.2 asks, or by its length, as later versions do."""
+    model = tiny_model()
+    with SidecarCache(model, session, 96, policy=SNAPKV) as cache, cache.attach(model):
+        model(input_ids=tokens(50), past_key_values=cache)
+        cache.compress(kept_tokens=20)
+        assert cache.get_seq_length() == 50
+        assert cache.get_mask_sizes(torch.arange(50, 54), 0) == cache.get_mask_sizes(4, 0) == (24, 30)
+        assert cache.get_max_cache_shape() == -1 and cache.is_sliding == [False] * 3
+
+
 def test_a_text_that_does_not_fit_says_so(session: Session) -> None:
     model = tiny_model()
     with SidecarCache(model, session, 32) as cache, pytest.raises(ValueError, match="33 rows do not fit"):
