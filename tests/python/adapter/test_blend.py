@@ -223,3 +223,12 @@ def test_arguments(session: Session) -> None:
             Blender(model, cache, metric=kvtriage.DivergenceMetric.K_L2)
     with SidecarCache(model, session, 64, batch=2) as cache, pytest.raises(ValueError, match="one sequence"):
         glue(cache, chunks)
+
+
+def test_an_attached_cache_is_not_blended_into(session: Session) -> None:
+    model = tiny_model()
+    chunks, suffix, _ = chunks_of(model)
+    with SidecarCache(model, session, 96) as cache:
+        with cache.attach(model), pytest.raises(RuntimeError, match="attach"):
+            Blender(model, cache).blend(chunks, suffix)
+        assert cache.physical_len == 0
