@@ -135,4 +135,10 @@ def test_heads_that_keep_different_numbers_of_rows(session: Session, attention: 
         assert cache.evictions == 1 and cache.evictions_missed == 2
         counts = (evictions.made[0][1][0] >= 0).sum(-1)
         assert int(counts.min()) < int(counts.max()) and int(counts.sum()) == 2 * 24
+        with pytest.raises(RuntimeError, match="only an attached cache"):
+            model(input_ids=tokens(1), past_key_values=cache)
+        rows = cache.physical_len
+        with pytest.raises(ValueError, match="compacted once"):
+            cache.compress("knorm", kept_tokens=10)
+        assert cache.physical_len == rows
     assert_close(logits, reference_logits(model, text, evictions))

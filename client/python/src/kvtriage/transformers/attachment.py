@@ -39,7 +39,8 @@ def attached(cache: SidecarCache, model: Any) -> Iterator[None]:
 
 
 def _check(cache: SidecarCache, model: Any) -> None:
-    if isinstance(model, torch._dynamo.OptimizedModule):
+    compiled = torch._dynamo.OptimizedModule
+    if isinstance(model, compiled) or isinstance(model.get_decoder(), compiled):
         raise UnsupportedModel("a compiled model: the cache changes its length between two steps")
     settings = getattr(model, "generation_config", None)
     if settings is not None and (settings.num_beams or 1) > 1:

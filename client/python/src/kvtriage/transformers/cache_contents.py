@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from functools import cached_property
+from typing import Any
 
 import torch
 from transformers.cache_utils import Cache
@@ -118,6 +119,17 @@ class CacheContents(Cache):
         found = self.layers[layer]
         assert isinstance(found, SidecarLayer)
         return found
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Called by each layer of a model, in the middle of a forward pass."""
+        self.require_sound()
+        if self.holes is not None and not self.in_pass:
+            raise RuntimeError(
+                "heads keep different numbers of rows: only an attached cache can mask the others"
+            )
+        return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
     # ---- a forward pass, as `attach` sees it ----------------------------------------------------
 

@@ -73,7 +73,8 @@ class SidecarCache(CacheContents):
         capacity: rows per sequence; a prompt must fit before it is compacted.
         kept_tokens or kept_ratio: rows that stay, per layer and head. A ratio is of all tokens seen at the
             end of each prompt, and evictions while generating keep that number. Neither: `evict` does
-            nothing, for programs that call `compress` themselves.
+            nothing, for programs that call `compress` themselves. An answer names every kept row (4 bytes
+            each, layers x heads x rows) and must fit ServerLimits.max_response_bytes.
         query_rows: queries to capture. None: what the policy reads. Fewer make its window shorter; more
             are there for other policies that `compress` names.
         every: generated tokens between two evictions.
