@@ -39,4 +39,5 @@ def test_numbers():
     assert signed(BELOW) == "**-0.012 [-0.020, -0.006]**"
     assert signed(NEITHER, 1) == "+0.0 [-0.1, +0.1]"
     assert plain(Interval(2.0, 2.0, 2.0, 1), 1) == "2.0"  # one sample has no interval
+    assert plain(Interval(-0.0001, -0.0004, 0.2, 9)) == "0.000 [0.000, 0.200]"
     assert markdown(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | ---: |\n| x | 1 |"

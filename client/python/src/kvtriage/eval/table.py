@@ -17,8 +17,14 @@ def plain(interval: Interval | None, digits: int = 3) -> str:
     """mean [low, high]"""
     if interval is None:
         return "-"
-    bounds = f" [{interval.low:.{digits}f}, {interval.high:.{digits}f}]" if interval.count > 1 else ""
-    return f"{interval.mean:.{digits}f}{bounds}"
+    mean, low, high = (_fixed(x, digits) for x in (interval.mean, interval.low, interval.high))
+    return f"{mean} [{low}, {high}]" if interval.count > 1 else mean
+
+
+def _fixed(value: float, digits: int) -> str:
+    """Without the sign of a rounded zero."""
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text
 
 
 def signed(interval: Interval | None, digits: int = 3) -> str:

@@ -33,7 +33,7 @@ from kvtriage.eval.texts import Passage
 from kvtriage.transformers import Blender, Chunk, SidecarCache, glue, prefill_chunk
 from kvtriage.transformers.attention_tap import attention_modules
 
-FULL, REUSE = "full prefill", "plain reuse"
+FULL, REUSE, LEAKING = "full prefill", "plain reuse", ", leaking mask"
 TASKS = ("needle-multi-key", "variable-tracking")  # whose context is made of sentences
 SUFFIX = 32  # tokens of a passage that were not cached
 SPARE = 4  # tokens that a greedy reply may be longer than the right one
@@ -87,7 +87,7 @@ class Blend:
 
     def cases(self, sample: Sample) -> list[str]:
         hkvd = f"HKVD {self._ratio:.0%}"
-        return [FULL, REUSE, hkvd, f"{hkvd}, leaking mask"]
+        return [FULL, REUSE, hkvd, hkvd + LEAKING]
 
     def measure(self, sample: Sample, cases: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:
         glued = self._question(sample) if sample.tags["kind"] == "question" else self._text(sample)
@@ -134,7 +134,7 @@ class Blend:
         """Fills the cache by the method; logits [V] of the last token. RuntimeError without a service."""
         model = self._loaded.model
         if isinstance(cache, SidecarCache) and label != REUSE:
-            kind = Leaking if label.endswith("leaking mask") else Blender
+            kind = Leaking if label.endswith(LEAKING) else Blender
             blended = kind(model, cache, self._ratio).blend(chunks, glued.suffix)
             if blended.chosen is None:
                 raise RuntimeError("the service went away while chunks were blended")
