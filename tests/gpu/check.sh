@@ -67,6 +67,16 @@ sanitizer() {
 }
 timing() { "$bin/kernel_timing" $KVTRIAGE_GPU_TINY; }
 sharing() { "$bin/ipc_probe" $KVTRIAGE_GPU_TINY; }
+# The Python client's device tests with the driver that is here, between this machine's Python and kvtriaged.
+python_client() {
+  local home=${bin%/*}
+  [ -d "$home/python" ] || { echo "skipped: this package has no Python client"; return 0; }
+  [ -x "$bin/kvtriaged" ] || { echo "skipped: this package has no kvtriaged"; return 0; }
+  python3 -c 'import numpy, grpc, google.protobuf, pytest' 2>/dev/null ||
+    { echo "skipped: a python3 with numpy, grpcio, protobuf and pytest is needed"; return 0; }
+  KVTRIAGE_TEST_DEVICE=real KVTRIAGE_BIN=$bin PYTHONPATH=$home/python PYTHONDONTWRITEBYTECODE=1 \
+    python3 -m pytest -q -p no:cacheprovider --confcutdir="$home" "$home/tests/python/device"
+}
 
 # ---- runs a part, keeps what it said -----------------------------------------------------------
 
@@ -148,11 +158,12 @@ run determinism 15
 run sanitizer 45
 run timing 60
 run sharing 30
+run python_client 60
 write_report
-printf '\n%-12s %8s  %s\n' part seconds state
+printf '\n%-13s %8s  %s\n' part seconds state
 for row in "${rows[@]}"; do
   IFS='|' read -r name state seconds <<<"$row"
-  printf '%-12s %8s  %s\n' "$name" "$seconds" "$state"
+  printf '%-13s %8s  %s\n' "$name" "$seconds" "$state"
 done
 for part in facts timing sharing; do
   printf '\n%s\n' "== $part"
