@@ -153,6 +153,7 @@ def test_crop(session: Session) -> None:
         cache.crop(-4)
         assert cache.get_seq_length() == 41 and cache.physical_len == 26 and cache.usable_queries == 6
         cache.crop(100)
+        cache.crop(0)
         assert cache.get_seq_length() == 41
         with pytest.raises(ValueError, match="20 that an eviction kept"):
             cache.crop(34)
@@ -173,7 +174,7 @@ def test_lengths_that_models_ask_for(session: Session) -> None:
         cache.compress(kept_tokens=20)
         assert cache.get_seq_length() == 50
         assert cache.get_mask_sizes(torch.arange(50, 54), 0) == cache.get_mask_sizes(4, 0) == (24, 30)
-        assert cache.get_max_cache_shape() == -1 and cache.is_sliding == [False] * 3
+        assert cache.layers[0].get_max_cache_shape() == -1 and cache.is_sliding == [False] * 3
 
 
 def test_a_text_that_does_not_fit_says_so(session: Session) -> None:

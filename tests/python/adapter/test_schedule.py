@@ -47,6 +47,12 @@ def test_a_turn_that_follows_drafts_is_a_prompt() -> None:
     assert dues(schedule, [30, 1]) == [1]
 
 
+def test_a_prompt_behind_a_crop_is_a_prompt() -> None:
+    """A generated token was taken back: there were no drafts."""
+    assert dues(Schedule(8), [100, 1, 1, -1, 30, 1]) == [1, 5]
+    assert dues(Schedule(8), [100, 1, 0, 1, 0, 30, 1]) == [1, 6]
+
+
 def test_a_copy_goes_on_by_itself() -> None:
     schedule = Schedule(4)
     dues(schedule, [100])

@@ -72,15 +72,19 @@ class _Follower:
         self._cache = cache
 
     def before_pass(self, body: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs.get("past_key_values") is not self._cache:
+        if not self._is_ours(kwargs):
             return None
         new_tokens = _new_tokens(args, kwargs)
         self._cache.before_pass(new_tokens, new_tokens > 1 and _is_padded(kwargs.get("attention_mask")))
         return (args, self._renumbered(kwargs)) if self._cache.renumber else None
 
     def after_pass(self, body: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if kwargs.get("past_key_values") is self._cache and self._cache.in_pass:
+        if self._is_ours(kwargs) and self._cache.in_pass:
             self._cache.after_pass(_new_tokens(args, kwargs), failed=output is None)
+
+    def _is_ours(self, kwargs: dict[str, Any]) -> bool:
+        """`cache` is the name that later versions of transformers give to past_key_values."""
+        return kwargs.get("past_key_values") is self._cache or kwargs.get("cache") is self._cache
 
     def before_attention(
         self,

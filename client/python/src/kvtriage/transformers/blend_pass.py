@@ -168,3 +168,6 @@ class _LayerView(CacheLayerMixin):
 
     def get_max_cache_shape(self) -> int:
         return -1
+
+    def get_max_length(self) -> int:
+        return -1

@@ -21,7 +21,8 @@ class Schedule:
     def clear(self) -> None:
         self.prefilled = False  # rows of a prompt came since the last eviction
         self._generated = 0
-        self._took_back = False  # since the last forward pass
+        self._last_pass = 0  # its tokens
+        self._took_back = False  # since then
 
     def due(self, new_tokens: int) -> bool:
         """Whether to evict before a forward pass of so many tokens."""
@@ -32,11 +33,12 @@ class Schedule:
             self._generated += new_tokens
         else:
             self.prefilled = True
+        self._last_pass = new_tokens
         self._took_back = False
 
     def took_back(self, tokens: int) -> None:
-        """The newest rows were cropped."""
-        self._took_back = True
+        """The newest rows were cropped; 0 of them when all drafts of a pass were right."""
+        self._took_back = self._last_pass > 1
         self._generated = max(0, self._generated - tokens)
 
     def evicted(self) -> None:
@@ -50,7 +52,8 @@ class Schedule:
 
     def copy(self) -> Schedule:
         other = Schedule(self.every)
-        other.prefilled, other._generated, other._took_back = self.prefilled, self._generated, self._took_back
+        other.prefilled, other._generated = self.prefilled, self._generated
+        other._last_pass, other._took_back = self._last_pass, self._took_back
         return other
 
     def _generates(self, new_tokens: int) -> bool:

@@ -298,10 +298,10 @@ class SidecarCache(CacheContents):
     def crop(self, max_length: int) -> None:
         """Takes back the newest tokens, so that get_seq_length() is at most `max_length`.
 
-        A negative number: so many tokens. ValueError below the rows that the last eviction left.
+        A negative number: so many tokens. 0: none, as in later versions of transformers; reset() empties.
+        ValueError below the rows that the last eviction left.
         """
-        length = self.get_seq_length()
-        tokens = -max_length if max_length < 0 else max(0, length - max_length)
+        tokens = -max_length if max_length <= 0 else max(0, self.get_seq_length() - max_length)
         if tokens > self.capture.fresh and self._running is not None:
             self.forget_scores()  # they have votes of the tokens in them
         self.take_back(tokens)

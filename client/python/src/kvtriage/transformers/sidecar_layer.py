@@ -16,6 +16,7 @@ class SidecarLayer(CacheLayerMixin):
     """
 
     is_compileable = False  # a compiled graph has the lengths of one step in it
+    is_croppable = True  # by the cache, all layers together
     is_sliding = False
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
@@ -78,6 +79,10 @@ class SidecarLayer(CacheLayerMixin):
     def get_max_cache_shape(self) -> int:
         """-1, no limit to the length of the text: the capacity bounds rows, and evictions make room."""
         return -1
+
+    def get_max_length(self) -> int:
+        """get_max_cache_shape, as later versions of transformers name it."""
+        return self.get_max_cache_shape()
 
     def reset(self) -> None:
         self.position_gap = 0
