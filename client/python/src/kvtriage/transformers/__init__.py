@@ -1,9 +1,12 @@
 """transformers on a KV cache that kvtriaged compacts.
 
-session = kvtriage.connect()
-cache = SidecarCache(model, session, capacity=8192, policy="snapkv", kept_ratio=0.25)
-with cache.attach(model):
-    model.generate(**inputs, past_key_values=cache)
+    session = kvtriage.connect()
+    cache = SidecarCache(model, session, capacity=8192, policy="snapkv", kept_ratio=0.25)
+    with cache.attach(model):
+        model.generate(**inputs, past_key_values=cache)
+
+Works with transformers 5: its tests pass with 5.0, 5.2 and 5.24. Models must have full attention in all
+layers (UnsupportedModel names what stands in the way).
 """
 
 from kvtriage.transformers.blend import Blended, Blender
