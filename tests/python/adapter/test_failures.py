@@ -149,6 +149,28 @@ def test_it_comes_back(start_service: Start, policy: Policy | str) -> None:
         assert cache.evictions >= 5 and cache.physical_len <= 28
 
 
+@pytest.mark.parametrize("policy", ["criticalkv", "expected-attention"])
+def test_away_before_a_scorer_has_lent_what_it_alone_needs(start_service: Start, policy: str) -> None:
+    """W_O and the moments of the queries are lent at the first eviction: nothing of that reaches the model."""
+    model = tiny_model()
+    service = start_service()
+    with (
+        kvtriage.connect(service.endpoint) as session,
+        SidecarCache(model, session, 192, policy=policy, kept_tokens=90, every=8) as cache,
+    ):
+        service.process.kill()
+        service.process.wait()
+        with cache.attach(model):
+            text = model.generate(tokens(120), past_key_values=cache, max_new_tokens=12, do_sample=False)
+        expected = model.generate(tokens(120), max_new_tokens=12, do_sample=False)
+        assert torch.equal(text, expected) and cache.evictions_missed == 2
+        outcome = cache.compress(kept_tokens=90)
+        assert outcome.outcome is kvtriage.Outcome.UNAVAILABLE and outcome.damaged == []
+        service.start()
+        assert session.wait_alive(10000)
+        assert cache.compress(kept_tokens=90).outcome is kvtriage.Outcome.APPLIED
+
+
 def test_a_stopped_service_may_still_write(start_service: Start) -> None:
     """The memory is not used again before the service that was moving rows is gone."""
     model = tiny_model()

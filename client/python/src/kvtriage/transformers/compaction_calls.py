@@ -5,16 +5,21 @@ from __future__ import annotations
 from kvtriage import (
     AngleMode,
     CallOptions,
+    Code,
     CompressOutcome,
     CompressRequest,
     InPlace,
+    KvtriageError,
     LengthRule,
     Measure,
     ObserveOutcome,
     ObserveRequest,
     ObserveStep,
+    Outcome,
     Policy,
+    ScoreInputs,
     SelectOnly,
+    SequenceFate,
     Session,
 )
 from kvtriage.transformers.lent_cache import LentCache
@@ -58,11 +63,15 @@ class CompactionCalls:
         keep_state: bool,
     ) -> CompressOutcome:
         """About `rows` rows per sequence, with the newest `query_rows` captured queries."""
+        try:
+            inputs = self._inputs_for(policy, rows, query_rows)
+        except KvtriageError as error:
+            return CompressOutcome(_not_sent(error), error, fates=self._unchanged())
         request = CompressRequest(
             cache=self._lent.cache,
             sequences=self._book.specs(rows, self._capture, query_rows),
             policy=policy.keeping(kept_tokens, kept_ratio),
-            inputs=self._inputs.inputs(policy, query_rows, rows + self._book.position_gap),
+            inputs=inputs,
             act=SelectOnly() if select_only else InPlace(),
             renumber=None if select_only else self._renumber,
             lengths=self._lengths,
@@ -77,12 +86,27 @@ class CompactionCalls:
 
         `running`: the policy with its amount, the same in every call about a sequence.
         """
+        try:
+            inputs = self._inputs_for(policy, rows, query_rows)
+        except KvtriageError as error:
+            return ObserveOutcome(_not_sent(error), error, fates=self._unchanged())
         specs = self._book.specs(rows, self._capture, query_rows)
         request = ObserveRequest(
             cache=self._lent.cache,
             policy=running,
             steps=[ObserveStep(spec, accumulate_only=True) for spec in specs],
-            inputs=self._inputs.inputs(policy, query_rows, rows + self._book.position_gap),
+            inputs=inputs,
         )
         finish_writes(self._lent.tensor)
         return self._session.observe(request, self._call)
+
+    def _inputs_for(self, policy: ResolvedPolicy, rows: int, query_rows: int) -> ScoreInputs:
+        """KvtriageError when what a scorer alone needs could not be lent: the service may be away."""
+        return self._inputs.inputs(policy, query_rows, rows + self._book.position_gap)
+
+    def _unchanged(self) -> tuple[SequenceFate, ...]:
+        return tuple(SequenceFate(sequence_id) for sequence_id in self._book.ids)
+
+
+def _not_sent(error: KvtriageError) -> Outcome:
+    return Outcome.UNAVAILABLE if error.code is Code.UNAVAILABLE else Outcome.UNCHANGED

@@ -39,7 +39,7 @@ class ScorerInputs:
         self._weights: list[torch.Tensor] = []
 
     def know_weights(self, output_projections: list[torch.Tensor]) -> None:
-        """W_O of each layer [hidden, q_heads * head_dim]: copied by lend_output_projection."""
+        """W_O of each layer [hidden, q_heads * head_dim]: copied when it is first used."""
         self._weights = output_projections
 
     def inputs(self, policy: ResolvedPolicy, query_rows: int, next_position: int) -> ScoreInputs:
@@ -52,14 +52,14 @@ class ScorerInputs:
         else:
             inputs.source = KeysOnly()
         if policy.scorer is ScorerKind.CRITICAL:
-            inputs.output_projection = self.lend_output_projection()
+            inputs.output_projection = self._output_projection()
         if policy.scorer is ScorerKind.EXPECTED_ATTENTION:
             moments = self._query_moments(next_position, policy.protect.sinks)
             if moments is not None:
                 inputs.query_mean, inputs.query_covariance = moments.mean_spec, moments.covariance_spec
         return inputs
 
-    def lend_output_projection(self) -> TensorSpec:
+    def _output_projection(self) -> TensorSpec:
         """Copies W_O into lent memory, once. UnsupportedModel before the cache was attached to its model."""
         if self._projection is None:
             if not self._weights:

@@ -141,8 +141,6 @@ class SidecarCache(CacheContents):
         UnsupportedModel when the model does not fit the cache, or is set to something that it cannot do.
         """
         with attached(self, model):
-            if self._policy.scorer is ScorerKind.CRITICAL:
-                self.scorer_inputs.lend_output_projection()
             self.attached_to = model
             try:
                 yield self
