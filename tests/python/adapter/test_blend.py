@@ -9,7 +9,15 @@ import kvtriage
 import pytest
 import torch
 from kvtriage import Outcome, Session
-from kvtriage.transformers import Blender, Chunk, SidecarCache, glue, prefill_chunk
+from kvtriage.transformers import (
+    Blender,
+    Chunk,
+    SidecarCache,
+    UnsupportedModel,
+    generate,
+    glue,
+    prefill_chunk,
+)
 from tiny_models import FAMILIES, LAYERS, tiny_model, tokens
 
 Start = Callable[..., kvtriage.PrivateService]
@@ -208,6 +216,28 @@ def test_without_a_service_everything_is_computed(start_service: Start, fault: s
         assert cache.physical_len == len(text)
 
 
+def test_a_blended_text_is_compacted_like_any_other(session: Session) -> None:
+    model = tiny_model()
+    chunks, suffix, _ = chunks_of(model)
+    with SidecarCache(model, session, 96, policy="knorm", kept_tokens=40, every=8) as cache:
+        with cache.attach(model):  # whose taps leave the blend's own pass alone
+            blended = Blender(model, cache, ratio=0.5).blend(chunks, suffix)
+            assert cache.evictions == 0 and cache.physical_len == 68
+        cache.crop(-1)
+        text = generate(model, cache, blended.token_ids[None], max_new_tokens=20, do_sample=False)
+        assert text[0, 68] == blended.logits.argmax()
+        assert cache.evictions == 2 and cache.physical_len < 50
+
+
+def test_other_layers_are_refused(session: Session) -> None:
+    model = tiny_model()
+    chunks, suffix, _ = chunks_of(model)
+    with SidecarCache(model, session, 96) as cache:
+        del model.model.layers[0].input_layernorm
+        with pytest.raises(UnsupportedModel, match="input_layernorm and v_proj"):
+            Blender(model, cache).blend(chunks, suffix)
+
+
 def test_arguments(session: Session) -> None:
     model = tiny_model()
     chunks, suffix, _ = chunks_of(model)
@@ -223,12 +253,3 @@ def test_arguments(session: Session) -> None:
             Blender(model, cache, metric=kvtriage.DivergenceMetric.K_L2)
     with SidecarCache(model, session, 64, batch=2) as cache, pytest.raises(ValueError, match="one sequence"):
         glue(cache, chunks)
-
-
-def test_an_attached_cache_is_not_blended_into(session: Session) -> None:
-    model = tiny_model()
-    chunks, suffix, _ = chunks_of(model)
-    with SidecarCache(model, session, 96) as cache:
-        with cache.attach(model), pytest.raises(RuntimeError, match="attach"):
-            Blender(model, cache).blend(chunks, suffix)
-        assert cache.physical_len == 0

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from kvtriage import LengthRule
-from kvtriage.transformers.attention_tap import attention_modules, tapped
+from kvtriage.transformers.attention_tap import attention_implementation, attention_modules, tapped
 from kvtriage.transformers.errors import UnsupportedModel
 from kvtriage.transformers.model_geometry import geometry_of
 
@@ -58,7 +58,7 @@ def _check(cache: SidecarCache, model: Any) -> None:
         raise UnsupportedModel(
             f"the cache is on {cache.lent.tensor.device}, the model on {sorted(map(str, devices))}"
         )
-    implementation = model.get_decoder().config._attn_implementation or "eager"
+    implementation = attention_implementation(model.get_decoder())
     if cache.lengths is not LengthRule.ONE and implementation not in _MASK_PER_HEAD:
         raise UnsupportedModel(
             f"attn_implementation={implementation!r} has no mask per head: lengths must be ONE"

@@ -56,6 +56,12 @@ def attention_modules(body: nn.Module) -> list[Any]:
     return found
 
 
+def attention_implementation(body: Any) -> str:
+    """The name of the model's attention implementation, tapped or not."""
+    name: str = body.config._attn_implementation or "eager"
+    return name.removeprefix(_PREFIX)
+
+
 @contextmanager
 def tapped(body: Any, tap: AttentionTap) -> Iterator[None]:
     """Shows every attention of `body` to the tap. One tap per model at a time."""

@@ -65,10 +65,7 @@ class Blender:
         """Chunks, and behind them a text that was not cached ([tokens], at least one).
 
         A service that is away, or dies, costs time only: everything is then computed by the model.
-        RuntimeError inside `attach`: a blend is not a forward pass to follow.
         """
-        if self.cache.attached_to is not None:
-            raise RuntimeError("blend first, then attach the cache")
         if not chunks or len(suffix_ids) == 0:
             raise ValueError("chunks and a suffix are needed")
         tokens = torch.cat([*(chunk.token_ids for chunk in chunks), suffix_ids])

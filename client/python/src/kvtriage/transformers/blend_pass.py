@@ -20,7 +20,7 @@ from kvtriage import (
     RecomputeRequest,
     RecomputeResult,
 )
-from kvtriage.transformers.attention_tap import attention_modules
+from kvtriage.transformers.attention_tap import attention_implementation, attention_modules
 from kvtriage.transformers.cache_contents import CacheContents
 from kvtriage.transformers.errors import UnsupportedModel
 from kvtriage.transformers.fresh_rows import FreshRows
@@ -61,7 +61,11 @@ class BlendPass:
     ) -> None:
         self._cache, self._fresh, self._plan, self._visible = cache, fresh, plan, visible
         self._attention = attention_modules(body)
-        self._implementation = body.config._attn_implementation or "eager"
+        if not hasattr(self._attention[0], "v_proj") or not hasattr(body.layers[0], "input_layernorm"):
+            raise UnsupportedModel(
+                "a layer's values are made by other modules than input_layernorm and v_proj"
+            )
+        self._implementation = attention_implementation(body)
         if self._implementation not in _ANY_MASK:
             raise UnsupportedModel(f"attn_implementation={self._implementation!r} takes no mask of our own")
         self.chosen: RecomputeResult | None = None
