@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ from kvtriage.transformers.errors import KvDamaged
 from kvtriage.transformers.fresh_rows import FreshRows
 from kvtriage.transformers.holes import Holes
 from kvtriage.transformers.kept_map import KeptMap
-from kvtriage.transformers.lent_cache import LentCache
+from kvtriage.transformers.lent_cache import LentCache, give_back
 from kvtriage.transformers.model_geometry import ModelGeometry
 from kvtriage.transformers.query_capture import QueryCapture
 from kvtriage.transformers.sequence_book import SequenceBook
@@ -50,10 +51,12 @@ class CacheContents(Cache):
         self.capacity, self.batch = capacity, batch
         self.renumber, self.lengths = renumber, lengths
         self.damaged = False
-        self.lent = LentCache(session, geometry, batch, capacity, dtype, device)
         spare = 0 if query_rows >= capacity else max(query_rows, _SPARE_QUERY_ROWS)
         self.capture = QueryCapture(geometry, batch, query_rows + spare, query_rows, dtype, device)
         self.book = SequenceBook(batch, renumber)
+        self.lent = LentCache(session, geometry, batch, capacity, dtype, device)
+        self._dropped = weakref.finalize(self, give_back, self.lent, self.book.ids)
+        self._dropped.atexit = False  # the session's own end gives everything back
         self.holes: Holes | None = None
         self._kept = KeptMap(geometry.layers, batch, geometry.kv_heads)
         self._rows_captured = 0  # rows in the cache after the newest captured query
@@ -250,6 +253,7 @@ class CacheContents(Cache):
         self._quarantine = 0
 
     def close(self) -> None:
-        """Ends the lending. The cache must not be used any more."""
+        """Ends the lending. The cache must not be used any more. After an error: again."""
         self.forget_scores()
         self.lent.close()
+        self._dropped.detach()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+
 import torch
 
 from kvtriage import (
@@ -9,6 +12,7 @@ from kvtriage import (
     Cache,
     CacheSpec,
     DType,
+    KvtriageError,
     LayerKind,
     LayerSpec,
     Region,
@@ -21,6 +25,8 @@ from kvtriage import (
 )
 from kvtriage.transformers.lent_tensor import LentTensor
 from kvtriage.transformers.model_geometry import ModelGeometry
+
+logger = logging.getLogger("kvtriage.transformers")
 
 
 class LentCache:
@@ -55,10 +61,26 @@ class LentCache:
         return region
 
     def close(self) -> None:
-        """The service unmaps everything; when this returns the memory may be freed."""
-        regions, self._regions = self._regions, []
-        if regions:
-            self.session.unregister(regions, [self.cache])
+        """The service unmaps everything; when this returns the memory may be freed. After an error: again."""
+        if self._regions:
+            self.session.unregister(self._regions, [self.cache])
+            self._regions = []
+
+
+def give_back(lent: LentCache, sequence_ids: list[int]) -> None:
+    """Of a cache that was dropped without close(). A finalizer runs between any two instructions of any
+    thread, also of one that holds the session's locks: so a thread of its own does the work."""
+
+    def close() -> None:
+        try:
+            lent.close()
+            if lent.session.alive:
+                logger.warning("a cache was dropped without close(): its memory was given back now")
+                lent.session.release_sequences(sequence_ids)
+        except KvtriageError as error:
+            logger.error("a cache that was dropped was not given back: %s", error)
+
+    threading.Thread(target=close, name="kvtriage-give-back", daemon=True).start()
 
 
 def cache_spec(geometry: ModelGeometry, batch: int, capacity: int, dtype: DType) -> CacheSpec:

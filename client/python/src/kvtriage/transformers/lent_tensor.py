@@ -30,13 +30,18 @@ class LentTensor:
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         if dtype not in DTYPES:
             raise ValueError(f"{dtype} cannot be lent: one of {', '.join(map(str, DTYPES))} is needed")
-        count = math.prod(shape)
+        # A tensor that is made in inference mode could not be written outside of it.
+        with torch.inference_mode(False):
+            self.tensor = self._make(math.prod(shape), dtype, device).view(shape)
+        self.dtype = DTYPES[dtype]
+
+    def _make(self, count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         size = count * dtype.itemsize
         if device.type == "cpu":
             memory = HostMemory(size)
             self._spec = memory.lend
-            flat = torch.frombuffer(memory.buffer, dtype=dtype, count=count)
-        elif device.type == "cuda":
+            return torch.frombuffer(memory.buffer, dtype=dtype, count=count)
+        if device.type == "cuda":
             from kvtriage.cuda import DeviceMemory
 
             ordinal = torch.cuda.current_device() if device.index is None else device.index
@@ -45,10 +50,8 @@ class LentTensor:
             flat = torch.as_tensor(block, device=device)[:size].view(dtype)
             flat.zero_()
             finish_writes(flat)
-        else:
-            raise ValueError(f"memory of device type {device.type!r} cannot be lent")
-        self.tensor = flat.view(shape)
-        self.dtype = DTYPES[dtype]
+            return flat
+        raise ValueError(f"memory of device type {device.type!r} cannot be lent")
 
     def lend(self, access: Access = Access.READ_WRITE) -> RegionSpec:
         """The whole memory as something to register."""

@@ -119,7 +119,7 @@ class SidecarCache(CacheContents):
         try:
             self.scorer_inputs = ScorerInputs(geometry, self.lent, self.capture, renumber)
         except BaseException:
-            self.lent.close()
+            super().close()
             raise
         self._calls = CompactionCalls(
             session, self.lent, self.book, self.capture, self.scorer_inputs, lengths, renumber, call
