@@ -126,8 +126,18 @@ def test_combinations(session: Session) -> None:
         SidecarCache(model, session, 64, kept_tokens=4, kept_ratio=0.1)
     with pytest.raises(ValueError, match="batch must be 1"):
         SidecarCache(model, session, 64, batch=2, policy="expected-attention")
-    with pytest.raises(ValueError, match="at least 1"):
-        SidecarCache(model, session, 64, every=0)
+    for wrong in [
+        {"every": 0},
+        {"kept_tokens": 0},
+        {"kept_ratio": 0.0},
+        {"kept_ratio": 40},
+        {"kept_ratio": float("nan")},
+        {"query_rows": -1},
+    ]:
+        with pytest.raises(ValueError, match="at least 1|at most 1|query_rows=-1"):
+            SidecarCache(model, session, 64, **wrong)
+    with pytest.raises(ValueError, match="'snapKV' is not one of the service's: .*snapkv"):
+        SidecarCache(model, session, 64, policy="snapKV")
     assert session.list_regions().regions == ()
 
 
@@ -141,3 +151,38 @@ def test_unequal_lengths_are_refused_by_the_service(session: Session) -> None:
             assert outcome.error is not None and outcome.error.reason == "lengths_unequal"
         assert cache.physical_len == 60
         assert len(cache.layers) == LAYERS
+
+
+def test_forward_passes(session: Session) -> None:
+    """What would leave a wrong text, or a graph that grows for ever, is refused before a row is written."""
+    model, text = tiny_model(), tokens(40)
+    with SidecarCache(model, session, 96, policy="streaming", kept_tokens=20) as cache, cache.attach(model):
+        with pytest.raises(RuntimeError, match="no_grad"):
+            model(input_ids=text, past_key_values=cache)
+        with pytest.raises(ValueError, match="use_cache=False"):
+            model.generate(text, past_key_values=cache, use_cache=False, max_new_tokens=3)
+        with pytest.raises(RuntimeError, match="this cache is attached already"), cache.attach(tiny_model()):
+            pass
+        assert cache.physical_len == 0 and not cache.lent.tensor.requires_grad
+        model.generate(text, past_key_values=cache, max_new_tokens=3, do_sample=False)
+        assert cache.dropped == 20 and cache.attached_to is model
+        mask = torch.ones(1, cache.logical_len + 2, dtype=torch.long)
+        mask[0, 30] = 0
+        with pytest.raises(ValueError, match="rows of this cache have moved"), torch.no_grad():
+            model(input_ids=tokens(2), attention_mask=mask, past_key_values=cache)
+        assert cache.physical_len == 22
+
+
+def test_a_padded_batch_is_not_compacted(session: Session) -> None:
+    model, text = tiny_model(), tokens(40, batch=2)
+    mask = torch.ones_like(text)
+    mask[0, :5] = 0
+    with SidecarCache(model, session, 96, batch=2, policy="streaming") as cache, cache.attach(model):
+        model.generate(text, attention_mask=mask, past_key_values=cache, max_new_tokens=3, do_sample=False)
+        with pytest.raises(ValueError, match="this batch is padded"):
+            cache.compress(kept_tokens=20)
+        assert cache.compress(kept_tokens=20, select_only=True).error is None
+        cache.reset()
+        model.generate(text, past_key_values=cache, max_new_tokens=3, do_sample=False)
+        cache.compress(kept_tokens=20)
+        assert cache.physical_len == 20

@@ -74,8 +74,16 @@ class _Follower:
     def before_pass(self, body: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._is_ours(kwargs):
             return None
+        if kwargs.get("use_cache") is False:
+            raise ValueError("use_cache=False would feed the whole text again at every step")
         new_tokens = _new_tokens(args, kwargs)
-        self._cache.before_pass(new_tokens, new_tokens > 1 and _is_padded(kwargs.get("attention_mask")))
+        mask = kwargs.get("attention_mask")
+        padded = new_tokens > 1 and _is_padded(mask)
+        if padded and self._cache.dropped and mask.ndim == 2:
+            raise ValueError(
+                "attention_mask hides tokens by row, and rows of this cache have moved: reset it first"
+            )
+        self._cache.before_pass(new_tokens, padded)
         return (args, self._renumbered(kwargs)) if self._cache.renumber else None
 
     def after_pass(self, body: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

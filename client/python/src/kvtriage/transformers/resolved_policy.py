@@ -60,3 +60,20 @@ def resolve_policy(known: Iterable[Policy], policy: Policy | str) -> ResolvedPol
         window=wanted.parts.window or named.window,
         protect=wanted.parts.protect or named.protect or Protect(),
     )
+
+
+def check_amount(tokens: int | None, ratio: float | None) -> None:
+    """ValueError for what no cache can be cut back to. Neither: nothing is to be cut."""
+    if tokens is not None and ratio is not None:
+        raise ValueError("one of kept_tokens and kept_ratio")
+    if tokens is not None and tokens < 1:
+        raise ValueError(f"kept_tokens={tokens}: at least 1 row stays")
+    if ratio is not None and not 0 < ratio <= 1:
+        raise ValueError(f"kept_ratio={ratio}: a share of the tokens, above 0 and at most 1")
+
+
+def check_known(known: Iterable[Policy], policy: Policy) -> None:
+    """ValueError for a name that the service does not have. A policy without one is made of its parts."""
+    names = sorted(entry.name for entry in known)
+    if policy.name and policy.name not in names:
+        raise ValueError(f"policy {policy.name!r} is not one of the service's: {', '.join(names)}")

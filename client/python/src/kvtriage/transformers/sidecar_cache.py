@@ -26,7 +26,7 @@ from kvtriage.transformers.cache_contents import CacheContents
 from kvtriage.transformers.compaction_calls import CompactionCalls
 from kvtriage.transformers.errors import UnsupportedModel
 from kvtriage.transformers.model_geometry import geometry_of
-from kvtriage.transformers.resolved_policy import ResolvedPolicy, resolve_policy
+from kvtriage.transformers.resolved_policy import ResolvedPolicy, check_amount, check_known, resolve_policy
 from kvtriage.transformers.schedule import Schedule
 from kvtriage.transformers.score_inputs import ScorerInputs
 from kvtriage.transformers.snapshot import Snapshot
@@ -82,17 +82,20 @@ class SidecarCache(CacheContents):
             as the longest, and can be compacted once: later evictions are refused.
         call: the deadline of an eviction, and whether one that was refused for load is tried again.
 
-        UnsupportedModel when the model cannot run on a compacted cache; KvtriageError from the service.
+        UnsupportedModel when the model cannot run on a compacted cache; ValueError for arguments that can
+        mean nothing; KvtriageError from the service.
         """
         geometry = geometry_of(getattr(model, "config", model))
         if renumber and geometry.rope.spec is None:
             raise UnsupportedModel(f"renumber: {geometry.rope.problem}")
         if renumber and lengths is not LengthRule.ONE:
             raise ValueError("renumber needs one length for all heads")
-        if kept_tokens is not None and kept_ratio is not None:
-            raise ValueError("one of kept_tokens and kept_ratio")
+        check_amount(kept_tokens, kept_ratio)
+        if query_rows is not None and query_rows < 0:
+            raise ValueError(f"query_rows={query_rows}")
         self._known = session.get_server_info().policies
         self._policy = resolve_policy(self._known, policy)
+        check_known(self._known, self._policy.policy)
         if self._policy.scorer is ScorerKind.EXPECTED_ATTENTION:
             if batch > 1:
                 raise ValueError("expected-attention takes the queries of one sequence: batch must be 1")
@@ -140,6 +143,8 @@ class SidecarCache(CacheContents):
 
         UnsupportedModel when the model does not fit the cache, or is set to something that it cannot do.
         """
+        if self.attached_to is not None:
+            raise RuntimeError("this cache is attached already")
         with attached(self, model):
             self.attached_to = model
             try:
@@ -177,6 +182,10 @@ class SidecarCache(CacheContents):
         self.require_between_passes()
         if self.holes is not None:
             raise ValueError("heads keep different numbers of rows: such a cache can be compacted once")
+        if self.padded and not select_only:
+            raise ValueError(
+                "this batch is padded: padding is masked by row, so rows must stay where they are"
+            )
         outcome = self._calls.compress(
             chosen,
             self.physical_len,

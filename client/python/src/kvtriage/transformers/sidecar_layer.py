@@ -50,6 +50,9 @@ class SidecarLayer(CacheLayerMixin):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes new rows behind the others and returns views of all of them."""
+        if torch.is_grad_enabled() and key_states.requires_grad:
+            # Nothing would ever let go of the graph: it would grow from step to step behind the lent rows.
+            raise RuntimeError("no gradient passes through a lent cache: run the model under torch.no_grad()")
         begin, end = self._rows, self._rows + key_states.shape[-2]
         if key_states.shape[0] != self._all_keys.shape[0]:
             raise ValueError(
