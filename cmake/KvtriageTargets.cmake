@@ -31,11 +31,15 @@ if(KVTRIAGE_FAULT_POINTS)
 endif()
 target_compile_definitions(kvtriage_flags INTERFACE KVTRIAGE_VERSION="${PROJECT_VERSION}")
 
-# kvtriage_library(NAME SOURCES ... DEPS ...): a static library; headers are found from the root.
+# kvtriage_library(NAME SOURCES ... DEPS ... [OWN_OPTIONS]): a static library; headers are found from the
+# root. OWN_OPTIONS: it is compiled with options of its own, and so without the precompiled headers.
 function(kvtriage_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "OWN_OPTIONS" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC kvtriage_flags ${ARG_DEPS})
+  if(NOT ARG_OWN_OPTIONS)
+    kvtriage_precompiled(${name})
+  endif()
 endfunction()
 
 # kvtriage_program(NAME SOURCES ... DEPS ...)
@@ -70,6 +74,7 @@ function(kvtriage_test name)
   target_compile_definitions(${name} PRIVATE KVTRIAGE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              KVTRIAGE_BIN_DIR="${CMAKE_BINARY_DIR}/bin")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests_bin)
+  kvtriage_precompiled(${name})
   add_test(NAME ${name} COMMAND ${name})
   set(labels ${ARG_LABEL})
   if(ARG_TSAN OR (NOT ARG_NO_TSAN AND ARG_LABEL MATCHES "^(unit|property)$"))
