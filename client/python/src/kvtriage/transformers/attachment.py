@@ -77,7 +77,7 @@ class _Follower:
         if kwargs.get("use_cache") is False:
             raise ValueError("use_cache=False would feed the whole text again at every step")
         new_tokens = _new_tokens(args, kwargs)
-        mask = kwargs.get("attention_mask")
+        mask: Any = kwargs.get("attention_mask")
         padded = new_tokens > 1 and _is_padded(mask)
         if padded and self._cache.dropped and mask.ndim == 2:
             raise ValueError(
