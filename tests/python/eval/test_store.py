@@ -76,6 +76,18 @@ def test_a_line_that_was_cut_off_is_dropped_and_written_anew(path, caplog):
         assert [record.values["x"] for record in store.select(measure="m")] == [1.0, 3.0]
 
 
+def test_one_process_writes_and_others_may_read(path):
+    key = record_key("m", "model", Sample("s"), "case")
+    with closing(Store(path)) as store:
+        store.add(key, {"x": 1.0})
+        with pytest.raises(BlockingIOError, match="another process writes to"):
+            Store(path)
+        with closing(Store(path, writable=False)) as reader:
+            assert key in reader
+    with closing(Store(path)) as store:  # free again
+        assert key in store
+
+
 def test_results_pair_by_sample(path):
     with closing(Store(path)) as store:
         run([Counting()], "model", store, Progress())

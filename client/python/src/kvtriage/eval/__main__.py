@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,8 @@ def _run(options: argparse.Namespace) -> int:
     texts = [load_text(source) for source in plan.texts]
     about = describe(loaded.name, [f"{text.name} ({text.digest})" for text in texts], plan.seed)
     started = time.monotonic()
+    # A run that is told to end, or was begun in the background, says what it has as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with closing(Store(out / RESULTS)) as store:
         RunLog(out).begin(plan, about)
         try:
@@ -85,7 +88,7 @@ def _report(options: argparse.Namespace) -> int:
     about = RunLog(out).read()
     seed = int(about.get("seed", "0"))
     target: Path = options.page or out / "EVAL.md"
-    with closing(Store(out / RESULTS)) as store:
+    with closing(Store(out / RESULTS, writable=False)) as store:
         drawn = draw(store, seed, options.plots or out / "plots")
         plots = {title: Path(os.path.relpath(path, target.parent)) for title, path in drawn.items()}
         target.write_text(page(store, seed, about, plots), encoding="utf-8")

@@ -96,7 +96,7 @@ def findings(model: str = "smollm2") -> Plan:
         seed=20260,
         divergence=(
             DivergencePlan(
-                samples=14,
+                samples=12,
                 cases=(
                     *grid(("streaming", "pyramidkv", "vatp", "keydiff", "knorm", "lagkv"), (0.1, 0.2, 0.3, 0.4)),
                     *grid(scored, (0.1, 0.2, 0.3, 0.4)),
@@ -104,7 +104,7 @@ def findings(model: str = "smollm2") -> Plan:
                 **text,
             ),
             DivergencePlan(
-                samples=6,
+                samples=5,
                 cases=tuple(
                     grid(
                         swept,
@@ -119,14 +119,14 @@ def findings(model: str = "smollm2") -> Plan:
         ),
         recall=RecallPlan(samples=12, cut=1024, windows=(1, 8, 32, 64, 128, 256)),
         perplexity=PerplexityPlan(
-            samples=8,
+            samples=6,
             tokens=3072,
             chunk=64,
             policies=("streaming", "h2o", *(f"h2o+{scorer}" for scorer in SCORERS)),
             budgets=(256,),
         ),
         retrieval=RetrievalPlan(
-            samples=4,
+            samples=3,
             tokens=512,
             tasks=tuple(TASKS),
             # The defaults, and snapkv with the short window that retrieval on small models wants.
@@ -135,5 +135,5 @@ def findings(model: str = "smollm2") -> Plan:
                 *grid(swept, retrieved, windows=("16",), recent_shares=("0.1",), pools=("avg5",)),
             ),
         ),
-        blend=BlendPlan(samples=6, tokens=768, future=128, chunks=5, ratio=0.15),
+        blend=BlendPlan(samples=5, tokens=768, future=128, chunks=5, ratio=0.15),
     )

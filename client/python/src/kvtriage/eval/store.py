@@ -6,12 +6,14 @@ sample begins, and a line that was cut off by the end of a process is dropped at
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 log = logging.getLogger("kvtriage.eval.store")
 
@@ -31,17 +33,33 @@ def _name(key: Key) -> str:
 
 
 class Store:
-    """An append-only file of records. One process writes at a time; the newest record of a key counts."""
+    """An append-only file of records; the newest record of a key counts.
 
-    def __init__(self, path: Path) -> None:
+    BlockingIOError when another process writes to it. Without `writable` it is read as it is now, also
+    while a run goes on.
+    """
+
+    def __init__(self, path: Path, writable: bool = True) -> None:
         self._path = path
         self._records: dict[str, Record] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            self._read()
-        self._file = path.open("a", encoding="utf-8")
+        self._file: TextIO | None = None
+        if writable:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a", encoding="utf-8")
+            self._lock(self._file)
+        whole = self._read()
+        if writable:
+            os.truncate(path, whole)
 
-    def _read(self) -> None:
+    def _lock(self, file: TextIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise BlockingIOError(f"another process writes to {self._path}") from error
+
+    def _read(self) -> int:
+        """Takes in whole lines; returns where the last of them ends."""
         whole = 0
         with self._path.open("rb") as file:
             for line in file:
@@ -55,7 +73,7 @@ class Store:
                 whole += len(line)
                 record = Record(content["key"], content["values"])
                 self._records[_name(record.key)] = record
-        os.truncate(self._path, whole)
+        return whole
 
     def __contains__(self, key: Key) -> bool:
         return _name(key) in self._records
@@ -65,6 +83,7 @@ class Store:
 
     def add(self, key: Key, values: Mapping[str, float]) -> None:
         """Keeps a record, on disk when it returns."""
+        assert self._file is not None, "a store that was opened for reading"
         record = Record(dict(key), {name: float(value) for name, value in values.items()})
         self._records[_name(key)] = record
         self._file.write(json.dumps({"key": record.key, "values": record.values}, sort_keys=True) + "\n")
@@ -78,4 +97,5 @@ class Store:
                 yield record
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
