@@ -181,3 +181,25 @@ def test_a_text_that_does_not_fit_says_so(session: Session) -> None:
     model = tiny_model()
     with SidecarCache(model, session, 32) as cache, pytest.raises(ValueError, match="33 rows do not fit"):
         generate(model, cache, tokens(33), max_new_tokens=1, **GREEDY)
+
+
+def test_a_text_longer_than_the_capacity(session: Session) -> None:
+    """Rows are used up before the next eviction is due: it is made then."""
+    model, evictions = tiny_model(), Evictions()
+    with SidecarCache(model, session, 64, policy=SNAPKV, kept_tokens=40, every=1000) as cache:
+        watch(cache, evictions)
+        text = generate(model, cache, tokens(60), max_new_tokens=100, **GREEDY)
+        assert cache.evictions == 5 and cache.physical_len <= 64
+        expected = next_tokens(model, text, evictions)
+        assert text[0, 60:].tolist() == expected[59:-1]
+
+
+def test_a_turn_after_tokens_were_taken_back(session: Session) -> None:
+    """An answer is taken back, and another, longer question asked: its end is the end of a prompt."""
+    model = tiny_model()
+    with SidecarCache(model, session, 160, policy=SNAPKV, kept_tokens=40, every=1000) as cache:
+        text = generate(model, cache, tokens(60), max_new_tokens=9, **GREEDY)
+        cache.crop(62)
+        again = torch.cat([text[:, :62], tokens(70, seed=2)], dim=1)
+        generate(model, cache, again, max_new_tokens=9, **GREEDY)
+        assert cache.evictions == 2 and cache.physical_len == 40 + 8

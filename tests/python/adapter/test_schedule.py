@@ -12,7 +12,7 @@ def dues(schedule: Schedule, passes: list[int]) -> list[int]:
         if tokens <= 0:
             schedule.took_back(-tokens)
             continue
-        if schedule.due(tokens):
+        if schedule.due(tokens, room=1000):
             found.append(number)
             schedule.evicted()
         schedule.forward_done(tokens)
@@ -43,7 +43,7 @@ def test_drafts_are_settled_first() -> None:
 def test_a_turn_that_follows_drafts_is_a_prompt() -> None:
     schedule = Schedule(8)
     dues(schedule, [105, -3, 5, -2])
-    schedule.turn_ended()
+    schedule.turn_begins()
     assert dues(schedule, [30, 1]) == [1]
 
 
@@ -51,6 +51,15 @@ def test_a_prompt_behind_a_crop_is_a_prompt() -> None:
     """A generated token was taken back: there were no drafts."""
     assert dues(Schedule(8), [100, 1, 1, -1, 30, 1]) == [1, 5]
     assert dues(Schedule(8), [100, 1, 0, 1, 0, 30, 1]) == [1, 6]
+
+
+def test_room_is_made_for_generated_tokens() -> None:
+    schedule = Schedule(100)
+    dues(schedule, [50, 1])
+    assert schedule.due(1, room=0) and not schedule.due(1, room=1)
+    assert not schedule.due(20, room=19)  # a prompt has to fit
+    dues(schedule, [55, -2, 5, -1])
+    assert schedule.due(5, room=4) and not schedule.due(5, room=5)
 
 
 def test_a_copy_goes_on_by_itself() -> None:

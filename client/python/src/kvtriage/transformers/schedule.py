@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Schedule:
-    """At the end of a prefill, then every `every` generated tokens.
+    """At the end of a prefill, then every `every` generated tokens, and when the rows are used up.
 
     The end of a prefill is known only when the first token after it comes: a forward pass of several
     tokens may be one chunk of a longer prompt. So evictions are made just before a forward pass of one
@@ -24,9 +24,10 @@ class Schedule:
         self._last_pass = 0  # its tokens
         self._took_back = False  # since then
 
-    def due(self, new_tokens: int) -> bool:
-        """Whether to evict before a forward pass of so many tokens."""
-        return self._generates(new_tokens) and (self.prefilled or self._generated >= self.every)
+    def due(self, new_tokens: int, room: int) -> bool:
+        """Whether to evict before a forward pass of so many tokens into so many free rows."""
+        ready = self.prefilled or self._generated >= self.every or room < new_tokens
+        return ready and self._generates(new_tokens)
 
     def forward_done(self, new_tokens: int) -> None:
         if self._generates(new_tokens):
@@ -46,8 +47,8 @@ class Schedule:
         self.prefilled = False
         self._generated = 0
 
-    def turn_ended(self) -> None:
-        """The next forward pass of several tokens is a prompt again."""
+    def turn_begins(self) -> None:
+        """The next forward pass of several tokens is a prompt, also when rows were taken back before it."""
         self._took_back = False
 
     def copy(self) -> Schedule:

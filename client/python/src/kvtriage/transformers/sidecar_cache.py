@@ -70,7 +70,8 @@ class SidecarCache(CacheContents):
     ) -> None:
         """`model`: the model, or its configuration (then give dtype and device where it does not say them).
 
-        capacity: rows per sequence; a prompt must fit before it is compacted.
+        capacity: rows per sequence. A prompt must fit before it is compacted; the whole text, where a
+            service that goes away must not end the generation.
         kept_tokens or kept_ratio: rows that stay, per layer and head. A ratio is of all tokens seen at the
             end of each prompt, and evictions while generating keep that number. Neither: `evict` does
             nothing, for programs that call `compress` themselves. An answer names every kept row (4 bytes
@@ -147,13 +148,13 @@ class SidecarCache(CacheContents):
             raise RuntimeError("this cache is attached already")
         with attached(self, model):
             self.attached_to = model
+            self.schedule.turn_begins()
             try:
                 yield self
             finally:
                 self.attached_to = None
         if self.schedule.prefilled:
             self.evict()
-        self.schedule.turn_ended()
 
     # ---- compaction ---------------------------------------------------------------------------
 
@@ -285,7 +286,7 @@ class SidecarCache(CacheContents):
         if padded and not self.padded:
             self.padded = True
             logger.warning("this batch is padded: it runs uncompressed, because padding is masked by row")
-        if self.schedule.due(new_tokens):
+        if self.schedule.due(new_tokens, self.capacity - self.physical_len):
             self.evict()
         self.begin_pass()
 
