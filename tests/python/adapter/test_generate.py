@@ -203,3 +203,13 @@ def test_a_turn_after_tokens_were_taken_back(session: Session) -> None:
         again = torch.cat([text[:, :62], tokens(70, seed=2)], dim=1)
         generate(model, cache, again, max_new_tokens=9, **GREEDY)
         assert cache.evictions == 2 and cache.physical_len == 40 + 8
+
+
+def test_several_returned_sequences_are_a_batch(session: Session) -> None:
+    model = tiny_model()
+    with SidecarCache(model, session, 96, batch=2, policy=SNAPKV, kept_tokens=20) as cache:
+        torch.manual_seed(3)
+        options: dict[str, Any] = {"do_sample": True, "num_return_sequences": 2, "max_new_tokens": 12}
+        text = generate(model, cache, tokens(50), **options)
+        assert text.shape == (2, 62) and not torch.equal(text[0], text[1])
+        assert cache.evictions == 1 and cache.physical_len == 20 + 11

@@ -98,7 +98,7 @@ def test_generation_settings(session: Session, setting: str, value: Any) -> None
 def test_beam_search_and_reordering(session: Session) -> None:
     model = tiny_model()
     with SidecarCache(model, session, 64) as cache, cache.attach(model):
-        with pytest.raises(ValueError, match="beam search"):
+        with pytest.raises(ValueError, match="2 sequences came.*batch=1.*beam search"):
             model.generate(tokens(10), past_key_values=cache, num_beams=2, max_new_tokens=3)
         assert cache.physical_len == 0
         with pytest.raises(ValueError, match="beam search"):
@@ -111,6 +111,11 @@ def test_another_model(session: Session) -> None:
         with (
             pytest.raises(UnsupportedModel, match="another configuration"),
             cache.attach(tiny_model(head_dim=8)),
+        ):
+            pass
+        with (
+            pytest.raises(UnsupportedModel, match=r"torch.bfloat16, the cache in torch.float32"),
+            cache.attach(tiny_model(dtype=torch.bfloat16)),
         ):
             pass
         compiled = torch.compile(tiny_model())

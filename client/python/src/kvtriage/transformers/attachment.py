@@ -58,6 +58,8 @@ def _check(cache: SidecarCache, model: Any) -> None:
         raise UnsupportedModel(
             f"the cache is on {cache.lent.tensor.device}, the model on {sorted(map(str, devices))}"
         )
+    if model.dtype != cache.lent.tensor.dtype:
+        raise UnsupportedModel(f"the model is in {model.dtype}, the cache in {cache.lent.tensor.dtype}")
     implementation = attention_implementation(model.get_decoder())
     if cache.lengths is not LengthRule.ONE and implementation not in _MASK_PER_HEAD:
         raise UnsupportedModel(

@@ -43,7 +43,8 @@ class SidecarCache(CacheContents):
 
     Kept keys keep their rotation: the text's positions count on (get_seq_length) while fewer rows are in
     the cache (physical_len). With `renumber` kept rows are turned to 0, 1, ... at every eviction, and the
-    next position is the number of rows.
+    next position is the number of rows: later turns then go through this package's `generate`, or are given
+    as their new tokens alone. transformers' own would feed it tokens again that it has seen.
 
     A service that is away changes nothing but the memory: the text goes on uncompressed, which is logged
     and counted in `evictions_missed`. Only rows that a dying service left half moved raise, KvDamaged.

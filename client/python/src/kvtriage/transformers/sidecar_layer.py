@@ -56,8 +56,8 @@ class SidecarLayer(CacheLayerMixin):
         begin, end = self._rows, self._rows + key_states.shape[-2]
         if key_states.shape[0] != self._all_keys.shape[0]:
             raise ValueError(
-                f"{key_states.shape[0]} sequences came, the cache was made for {self._all_keys.shape[0]}: beam "
-                "search and several returned sequences are not supported"
+                f"{key_states.shape[0]} sequences came, the cache was made with batch={self._all_keys.shape[0]} "
+                "(each returned sequence counts; beam search is not supported)"
             )
         if end > self.capacity:
             raise ValueError(f"{end} rows do not fit the capacity of {self.capacity}: make a larger cache")
