@@ -58,6 +58,18 @@ class Case:
         return Policy(self.policy, PolicyParts(window=window, pool=pool, protect=protect, budget=budget))
 
 
+# Suffixes of a policy's name, in the order of tables: the host's own scorer, then those that replace it.
+SCORERS = ("", "obc-value", "obc-key", "obc-joint", "drop")
+
+
+def table_order(case: Case) -> tuple[object, ...]:
+    """Sort key: hosts by name, their parts from short windows to long, each with its scorers together."""
+    windows = {DEFAULT: -1.0, "all": float("inf")}
+    window = windows.get(case.window) if case.window in windows else float(case.window)
+    share = -1.0 if case.recent_share == DEFAULT else float(case.recent_share)
+    return case.host, window, share, case.pool, SCORERS.index(case.scorer), case.kept_ratio
+
+
 _FIELDS = {"w": "window", "recent": "recent_share", "pool": "pool"}
 
 

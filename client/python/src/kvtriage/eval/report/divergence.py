@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvtriage.eval.cases import Case, parse_label
+from kvtriage.eval.cases import SCORERS, Case, parse_label, table_order
 from kvtriage.eval.report.section import Comparison, Section, verdict
 from kvtriage.eval.results import Results
 from kvtriage.eval.statistics import Interval
 from kvtriage.eval.table import markdown, plain, signed
 
-SCORERS = ("obc-value", "obc-key", "obc-joint", "drop")
-
 
 def sections(results: Results) -> list[Section]:
-    cases = [parse_label(label) for label in results.cases]
+    cases = sorted(map(parse_label, results.cases), key=table_order)
     named = [case for case in cases if not case.parts]
     swept = [case for case in cases if case.parts]
     parts = [_policies(results, named), _scorers(results, named), _key_against_value(results, named)]
@@ -59,7 +57,7 @@ def _policies(results: Results, cases: Sequence[Case]) -> Section:
 def _scorers(results: Results, cases: Sequence[Case]) -> Section:
     budgets = budgets_of(cases)
     rows, findings = [], []
-    for scorer in SCORERS:
+    for scorer in SCORERS[1:]:
         every: list[Comparison] = []
         for host in _hosts(cases):
             differences = _against_host(results, host, scorer, budgets)
@@ -113,7 +111,7 @@ def _key_against_value(results: Results, cases: Sequence[Case]) -> Section:
 
 def _sweep(results: Results, cases: Sequence[Case]) -> Section:
     budgets = budgets_of(cases)
-    scorers = [s for s in SCORERS if any(case.scorer == s for case in cases)]
+    scorers = [s for s in SCORERS[1:] if any(case.scorer == s for case in cases)]
     kinds = list(
         dict.fromkeys(Case(c.host, 1.0, c.window, c.recent_share, c.pool) for c in cases if not c.scorer)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from kvtriage.eval.cases import SCORERS, Case, table_order
 from kvtriage.eval.measures.perplexity import FULL
 from kvtriage.eval.report.section import Comparison, Section, verdict
 from kvtriage.eval.results import Results
@@ -14,7 +15,9 @@ from kvtriage.eval.table import markdown, plain, signed
 def sections(results: Results) -> list[Section]:
     labels = [label for label in results.cases if label != FULL]
     budgets = list(dict.fromkeys(label.partition(" ")[2] for label in labels))
-    policies = list(dict.fromkeys(label.partition(" ")[0] for label in labels))
+    policies = sorted(
+        {label.partition(" ")[0] for label in labels}, key=lambda policy: table_order(Case(policy, 1.0))
+    )
     rows = [[FULL, *[plain(_exp(results.mean(FULL, "loss")), 2), "-"] * len(budgets)]]
     for policy in policies:
         cells = []
@@ -46,7 +49,7 @@ def sections(results: Results) -> list[Section]:
 
 def _claims(policies: list[str]) -> list[tuple[str, str, str]]:
     claims = [("h2o", "streaming", "Reading with a fixed budget, `h2o` has a lower perplexity than `streaming`")]
-    for scorer in ("obc-value", "obc-key", "obc-joint", "drop"):
+    for scorer in SCORERS[1:]:
         if f"h2o+{scorer}" in policies:
             claims.append(
                 (f"h2o+{scorer}", "h2o", f"Reading with a fixed budget, `h2o+{scorer}` is better than `h2o`")

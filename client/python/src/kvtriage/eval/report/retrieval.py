@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvtriage.eval.cases import Case, parse_label
+from kvtriage.eval.cases import Case, parse_label, table_order
 from kvtriage.eval.measures.retrieval import FULL, SETTINGS
 from kvtriage.eval.report.divergence import budgets_of
 from kvtriage.eval.report.section import Comparison, Section, verdict
@@ -19,7 +19,7 @@ def sections(store: Store, seed: int) -> list[Section]:
 
 def _setting(store: Store, seed: int, setting: str) -> Section:
     results = Results(store, "retrieval", seed, setting=setting)
-    cases = [parse_label(label) for label in results.cases if label != FULL]
+    cases = sorted((parse_label(label) for label in results.cases if label != FULL), key=table_order)
     budgets = budgets_of(cases)
     names = list(dict.fromkeys((c.policy, c.window, c.recent_share, c.pool) for c in cases))
     scores, matches, against = [], [], []
