@@ -37,6 +37,7 @@ def test_a_verdict_names_what_speaks_for_and_against():
 def test_numbers():
     assert plain(BELOW) == "-0.012 [-0.020, -0.006]" and plain(None) == "-"
     assert signed(BELOW) == "**-0.012 [-0.020, -0.006]**"
+    assert signed(Interval(-1.0, -2.0, 0.5, 9, below=7), 1, counted=True) == "-1.0 [-2.0, +0.5] 7/9"
     assert signed(NEITHER, 1) == "+0.0 [-0.1, +0.1]"
     assert plain(Interval(2.0, 2.0, 2.0, 1), 1) == "2.0"  # one sample has no interval
     assert plain(Interval(-0.0001, -0.0004, 0.2, 9)) == "0.000 [0.000, 0.200]"

@@ -29,6 +29,7 @@ def test_two_samples_are_counted_by_hand():
     # The mean of a resample of (0, 1) is 0, 1/2 or 1 with probability 1/4, 1/2, 1/4.
     interval = mean_interval([0.0, 1.0], seed=3)
     assert (interval.mean, interval.low, interval.high, interval.count) == (0.5, 0.0, 1.0, 2)
+    assert mean_interval([-1.0, 0.0, 2.0, -3.0], seed=3).below == 2
 
 
 def test_pairing_takes_away_what_samples_have_in_common():
@@ -49,7 +50,7 @@ def test_signs():
     assert Interval(-1, -2, -0.1, 5).sign == -1
     assert Interval(1, 0.1, 2, 5).sign == 1
     assert Interval(1, -0.1, 2, 5).sign == 0
-    assert Interval(1, 1, 1, 1).sign == 0  # one sample says nothing
+    assert Interval(1, 1, 1, 1).sign == Interval(-2, -3, -1, 4).sign == 0  # a few samples say nothing
 
 
 def test_what_cannot_be_averaged_is_refused():

@@ -14,21 +14,29 @@ import numpy as np
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+FEWEST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over `count` samples and its bootstrap interval. One sample has no interval: low = high."""
+    """A mean over `count` samples and its bootstrap interval. One sample has no interval: low = high.
+
+    `below`: samples below zero, which one extreme sample cannot move as it moves a mean.
+    """
 
     mean: float
     low: float
     high: float
     count: int
+    below: int = 0
 
     @property
     def sign(self) -> int:
-        """-1 or 1 when the whole interval lies on that side of zero, else 0: not told apart."""
-        if self.count < 2:
+        """-1 or 1 when the whole interval lies on that side of zero, else 0: not told apart.
+
+        Of fewer than FEWEST samples always 0: their bootstrap is far too narrow.
+        """
+        if self.count < FEWEST:
             return 0
         return -1 if self.high < 0 else 1 if self.low > 0 else 0
 
@@ -41,11 +49,11 @@ def mean_interval(values: Sequence[float], seed: int, resamples: int = RESAMPLES
     if not np.isfinite(data).all():
         raise ValueError("a sample is not finite")
     if data.size == 1:
-        return Interval(float(data[0]), float(data[0]), float(data[0]), 1)
+        return Interval(float(data[0]), float(data[0]), float(data[0]), 1, int(data[0] < 0))
     drawn = np.random.default_rng(seed).integers(0, data.size, (resamples, data.size))
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(data[drawn].mean(1), [tail, 100 - tail])
-    return Interval(float(data.mean()), float(low), float(high), data.size)
+    return Interval(float(data.mean()), float(low), float(high), data.size, int((data < 0).sum()))
 
 
 def paired_interval(ours: Sequence[float], theirs: Sequence[float], seed: int) -> Interval:

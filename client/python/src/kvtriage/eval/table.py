@@ -27,10 +27,14 @@ def _fixed(value: float, digits: int) -> str:
     return text.lstrip("-") if float(text) == 0 else text
 
 
-def signed(interval: Interval | None, digits: int = 3) -> str:
-    """+mean [+low, +high], in bold when the whole interval lies on one side of zero."""
+def signed(interval: Interval | None, digits: int = 3, counted: bool = False) -> str:
+    """+mean [+low, +high], in bold when the whole interval lies on one side of zero.
+
+    `counted`: and on how many of the samples the difference is below zero.
+    """
     if interval is None:
         return "-"
     bounds = f" [{interval.low:+.{digits}f}, {interval.high:+.{digits}f}]" if interval.count > 1 else ""
     text = f"{interval.mean:+.{digits}f}{bounds}"
-    return f"**{text}**" if interval.sign else text
+    text = f"**{text}**" if interval.sign else text
+    return f"{text} {interval.below}/{interval.count}" if counted else text

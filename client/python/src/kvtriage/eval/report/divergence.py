@@ -63,11 +63,11 @@ def _scorers(results: Results, cases: Sequence[Case]) -> Section:
             differences = _against_host(results, host, scorer, budgets)
             every += _named(host, budgets, differences)
             if any(differences):
-                rows.append([f"{host}+{scorer} - {host}", *map(signed, differences)])
+                rows.append([f"{host}+{scorer} - {host}", *(signed(each, counted=True) for each in differences)])
         findings.append(verdict(f"`X+{scorer}` is nearer to the full cache than `X`", every))
     body = (
         "Paired difference of the KL divergence; below zero the other scorer is better. Bold: the interval "
-        "does not contain zero.\n\n"
+        "does not contain zero. Behind it: on how many of the texts the difference is below zero.\n\n"
         + markdown(["difference", *(f"{budget:.0%} kept" for budget in budgets)], rows)
     )
     return Section("Another scorer in the same host", body, tuple(findings))
@@ -103,10 +103,10 @@ def _key_against_value(results: Results, cases: Sequence[Case]) -> Section:
             differences = [results.difference(ours, theirs, "kl") for ours, theirs in labels]
             every += _named(host, budgets, differences)
             if any(differences):
-                rows.append([f"{host}: {scorer} - obc-value", *map(signed, differences)])
+                rows.append([f"{host}: {scorer} - obc-value", *(signed(each, counted=True) for each in differences)])
         findings.append(verdict(f"`{scorer}` is nearer to the full cache than `obc-value`", every))
     header = ["difference", *(f"{budget:.0%} kept" for budget in budgets)]
-    return Section("Key-aware against value-only", markdown(header, rows), tuple(findings))
+    return Section("Key-aware against value-only (KL)", markdown(header, rows), tuple(findings))
 
 
 def _sweep(results: Results, cases: Sequence[Case]) -> Section:

@@ -12,7 +12,7 @@ from kvtriage.eval.store import Store
 
 HOW_TO_READ = """\
 Numbers are means over samples with 95 % intervals (paired bootstrap over samples, percentiles of
-10,000 resamples). Differences are taken sample by sample. Many comparisons stand on this page and none is
+10,000 resamples). Differences are taken sample by sample, and nothing is said of fewer than five. Many comparisons stand on this page and none is
 corrected for that: of comparisons between policies that do not differ, about one in twenty still comes out
 bold. A statement is made from the intervals alone: *holds in direction* where more comparisons speak for it
 than cannot be told apart and none speaks against it, *only in part* where fewer do, *depends* where some
