@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -169,6 +170,25 @@ def test_away_before_a_scorer_has_lent_what_it_alone_needs(start_service: Start,
         service.start()
         assert session.wait_alive(10000)
         assert cache.compress(kept_tokens=90).outcome is kvtriage.Outcome.APPLIED
+
+
+def test_a_hung_service_costs_the_deadline_of_a_call(start_service: Start) -> None:
+    """Also where more than one call is made: lending the moments of the queries, then releasing a sequence."""
+    model = tiny_model()
+    service = start_service()
+    call = kvtriage.CallOptions(deadline_ms=300)
+    with kvtriage.connect(service.endpoint, settle_ms=300) as session:
+        cache = SidecarCache(model, session, 192, policy="expected-attention", kept_tokens=90, call=call)
+        with cache.attach(model), torch.no_grad():
+            model(input_ids=tokens(120), past_key_values=cache)
+            service.process.send_signal(signal.SIGSTOP)
+            begin = time.monotonic()
+            outcome = cache.evict()
+            assert outcome is not None and outcome.outcome is not kvtriage.Outcome.APPLIED
+            cache.reset()
+            assert time.monotonic() - begin < 10
+        service.process.kill()
+        cache.close()
 
 
 def test_a_stopped_service_may_still_write(start_service: Start) -> None:

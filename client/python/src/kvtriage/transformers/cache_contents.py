@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
-from kvtriage import CompressOutcome, KvtriageError, LengthRule, Outcome, Session
+from kvtriage import CallOptions, CompressOutcome, KvtriageError, LengthRule, Outcome, Session
 from kvtriage.transformers.errors import KvDamaged
 from kvtriage.transformers.fresh_rows import FreshRows
 from kvtriage.transformers.holes import Holes
@@ -46,8 +46,10 @@ class CacheContents(Cache):
         lengths: LengthRule,
         dtype: torch.dtype,
         device: torch.device,
+        call: CallOptions,
     ) -> None:
         self.session, self.geometry = session, geometry
+        self._call = call
         self.capacity, self.batch = capacity, batch
         self.renumber, self.lengths = renumber, lengths
         self.damaged = False
@@ -238,7 +240,7 @@ class CacheContents(Cache):
     def forget_scores(self) -> None:
         """No job touches the rows any more, and their running scores are gone."""
         try:
-            self.session.release_sequences(self.book.ids)
+            self.session.release_sequences(self.book.ids, self._call)
         except KvtriageError as error:
             # The higher generation says the same to a service that comes back.
             logger.info("releasing sequences: %s", error)

@@ -11,6 +11,7 @@ from kvtriage import (
     Access,
     Cache,
     CacheSpec,
+    CallOptions,
     DType,
     KvtriageError,
     LayerKind,
@@ -27,6 +28,8 @@ from kvtriage.transformers.lent_tensor import LentTensor
 from kvtriage.transformers.model_geometry import ModelGeometry
 
 logger = logging.getLogger("kvtriage.transformers")
+
+_CALL = CallOptions()
 
 
 class LentCache:
@@ -54,9 +57,9 @@ class LentCache:
         self.cache: Cache = registered.caches[0]
         self._regions: list[Region] = list(registered.regions)
 
-    def lend(self, memory: LentTensor) -> Region:
+    def lend(self, memory: LentTensor, call: CallOptions = _CALL) -> Region:
         """Registers memory that the service only reads."""
-        region = self.session.register(Registration([memory.lend(Access.READ)])).regions[0]
+        region = self.session.register(Registration([memory.lend(Access.READ)]), call).regions[0]
         self._regions.append(region)
         return region
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from kvtriage import (
+    CallOptions,
     KeysOnly,
     QueryStage,
     QueryWindow,
@@ -27,12 +28,19 @@ class ScorerInputs:
     """Makes ScoreInputs. What a scorer alone needs is lent when it is first used."""
 
     def __init__(
-        self, geometry: ModelGeometry, lent: LentCache, capture: QueryCapture, renumber: bool
+        self,
+        geometry: ModelGeometry,
+        lent: LentCache,
+        capture: QueryCapture,
+        renumber: bool,
+        call: CallOptions,
     ) -> None:
+        """`call`: for lending in the middle of a generation."""
         self._geometry = geometry
         self._lent = lent
         self._capture = capture
         self._renumber = renumber
+        self._call = call
         self._queries: Region = lent.lend(capture.lent)
         self._moments: _Moments | None = None
         self._projection: TensorSpec | None = None
@@ -69,7 +77,7 @@ class ScorerInputs:
             memory = LentTensor((shape.layers, shape.hidden, wide), weights[0].dtype, weights[0].device)
             for layer, weight in enumerate(weights):
                 memory.tensor[layer].copy_(weight.detach())
-            region = self._lent.lend(memory)
+            region = self._lent.lend(memory, self._call)
             self._projection = dense_tensor(
                 region, 0, memory.dtype, shape.layers, shape.hidden, shape.q_heads, shape.head_dim
             )
@@ -90,7 +98,7 @@ class ScorerInputs:
         behind_sinks = positions >= sinks
         if not bool(behind_sinks.any()):
             return None
-        self._moments = self._moments or _Moments(self._geometry, self._lent)
+        self._moments = self._moments or _Moments(self._geometry, self._lent, self._call)
         for layer, turns in enumerate(self._geometry.turning_layers):
             rows = self._capture.newest(layer, count)[0].transpose(0, 1)  # [q_heads, count, head_dim]
             before = unrotate(rows, positions, rope.spec) if turns else rows.float()
@@ -101,14 +109,14 @@ class ScorerInputs:
 class _Moments:
     """Mean [layer, head, dk] and covariance [layer, dk, head, dk] in lent memory, float32."""
 
-    def __init__(self, geometry: ModelGeometry, lent: LentCache) -> None:
+    def __init__(self, geometry: ModelGeometry, lent: LentCache, call: CallOptions) -> None:
         layers, heads, dim = geometry.layers, geometry.q_heads, geometry.head_dim
         device = lent.tensor.device
         self._mean = LentTensor((layers, heads, dim), torch.float32, device)
         self._covariance = LentTensor((layers, dim, heads, dim), torch.float32, device)
-        self.mean_spec = dense_tensor(lent.lend(self._mean), 0, self._mean.dtype, layers, 1, heads, dim)
+        self.mean_spec = dense_tensor(lent.lend(self._mean, call), 0, self._mean.dtype, layers, 1, heads, dim)
         self.covariance_spec = dense_tensor(
-            lent.lend(self._covariance), 0, self._covariance.dtype, layers, dim, heads, dim
+            lent.lend(self._covariance, call), 0, self._covariance.dtype, layers, dim, heads, dim
         )
 
     def put(self, layer: int, queries: torch.Tensor) -> None:

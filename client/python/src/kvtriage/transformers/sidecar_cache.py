@@ -82,7 +82,8 @@ class SidecarCache(CacheContents):
         every: generated tokens between two evictions.
         lengths: LengthRule.ANY lets heads keep different numbers of rows (adakv). Their cache is as long
             as the longest, and can be compacted once: later evictions are refused.
-        call: the deadline of an eviction, and whether one that was refused for load is tried again.
+        call: the deadline of each call while the model runs, and whether one that was refused for load is
+            tried again.
 
         UnsupportedModel when the model cannot run on a compacted cache; ValueError for arguments that can
         mean nothing; KvtriageError from the service.
@@ -120,9 +121,10 @@ class SidecarCache(CacheContents):
             lengths,
             dtype or getattr(model, "dtype", None) or torch.float32,
             torch.device(device or getattr(model, "device", None) or "cpu"),
+            call,
         )
         try:
-            self.scorer_inputs = ScorerInputs(geometry, self.lent, self.capture, renumber)
+            self.scorer_inputs = ScorerInputs(geometry, self.lent, self.capture, renumber, call)
         except BaseException:
             super().close()
             raise
