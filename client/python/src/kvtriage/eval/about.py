@@ -60,9 +60,14 @@ class RunLog:
         self._write({**about, "seconds": before.get("seconds", "0")})
 
     def add(self, seconds: float) -> None:
-        """Called when a run ends, also when it was stopped: what ran counts."""
+        """Called when a run ends, also when it was stopped: what ran counts.
+
+        The machine's load is noted beside the seconds: well above its CPUs, others were at work too.
+        """
         about = self.read()
-        self._write({**about, "seconds": f"{float(about['seconds']) + seconds:.0f}"})
+        total = float(about["seconds"]) + seconds
+        load = f"{os.getloadavg()[2]:.1f} (15 minutes, at the end)"
+        self._write({**about, "seconds": f"{total:.0f}", "load average": load})
 
     def _write(self, about: dict[str, str]) -> None:
         self._about.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
