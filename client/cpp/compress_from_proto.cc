@@ -1,11 +1,10 @@
 #include "client/cpp/compress_from_proto.h"
 
-#include <algorithm>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "client/cpp/int32_bytes.h"
+#include "client/cpp/kept_sets_from_proto.h"
 #include "client/cpp/local_error.h"
 #include "client/cpp/policy_proto.h"
 #include "kernels/core/status_macros.h"
@@ -15,42 +14,6 @@ namespace {
 
 absl::Status Malformed(std::string_view what) {
   return LocalError(absl::StatusCode::kInternal, "bad_answer", what);
-}
-
-size_t ListsFor(Granularity granularity, const std::vector<uint32_t>& heads) {
-  switch (granularity) {
-    case Granularity::kPerHead:
-      return std::accumulate(heads.begin(), heads.end(), size_t{0});
-    case Granularity::kPerLayer:
-      return heads.size();
-    case Granularity::kPerSequence:
-      return 1;
-    case Granularity::kUnspecified:
-      return 0;
-  }
-  return 0;
-}
-
-absl::StatusOr<KeptSets> KeptSetsFrom(const v1::KeptSets& from,
-                                      const std::vector<uint32_t>& heads) {
-  KeptSets out;
-  out.granularity = static_cast<Granularity>(from.granularity());
-  out.heads = heads;
-  const auto counts = FromBytes(from.counts_le());
-  const auto indices = FromBytes(from.indices_le());
-  const size_t lists = ListsFor(out.granularity, heads);
-  if (!counts || !indices || lists == 0 || counts->size() != lists || from.lists() != lists) {
-    return Malformed("kept sets: wrong number of lists");
-  }
-  auto next = indices->begin();
-  for (const int32_t count : *counts) {
-    if (count < 0 || count > indices->end() - next)
-      return Malformed("kept sets: counts exceed the indices");
-    out.lists.emplace_back(next, next + count);
-    next += count;
-  }
-  if (next != indices->end()) return Malformed("kept sets: more indices than counts");
-  return out;
 }
 
 std::vector<LayerOutcome> LayersFrom(const v1::SequenceResult& from) {
@@ -102,7 +65,8 @@ Quality QualityFrom(const v1::Quality& from) {
 }  // namespace
 
 absl::StatusOr<SequenceResult> FromProto(const v1::SequenceResult& from, const Sequence& sequence,
-                                         const Act& act, const std::vector<uint32_t>& heads) {
+                                         const Act& act, KeptFormat format,
+                                         const std::vector<uint32_t>& heads) {
   if (from.sequence_id() != sequence.sequence_id)
     return Malformed("results are of other sequences");
   SequenceResult out;
@@ -117,7 +81,8 @@ absl::StatusOr<SequenceResult> FromProto(const v1::SequenceResult& from, const S
   out.noop = from.noop();
   out.layers = LayersFrom(from);
   KVTRIAGE_RETURN_IF_ERROR(SetTable(from, sequence, act, out));
-  KVTRIAGE_ASSIGN_OR_RETURN(out.kept_sets, KeptSetsFrom(from.kept_sets(), heads));
+  KVTRIAGE_ASSIGN_OR_RETURN(out.kept_sets,
+                            KeptSetsFrom(from.kept_sets(), format, sequence.physical_len, heads));
   return out;
 }
 
@@ -137,27 +102,13 @@ absl::StatusOr<CompressResult> FromProto(const v1::CompressResponse& response,
     return Malformed("another number of results than sequences");
   }
   for (size_t i = 0; i < request.sequences.size(); ++i) {
-    KVTRIAGE_ASSIGN_OR_RETURN(
-        SequenceResult result,
-        FromProto(response.results(static_cast<int>(i)), request.sequences[i], request.act, heads));
+    KVTRIAGE_ASSIGN_OR_RETURN(SequenceResult result,
+                              FromProto(response.results(static_cast<int>(i)), request.sequences[i],
+                                        request.act, request.kept_format, heads));
     out.sequences.push_back(std::move(result));
   }
   for (const v1::Quality& quality : response.quality()) out.quality.push_back(QualityFrom(quality));
   return out;
-}
-
-const std::vector<int32_t>& KeptSets::At(uint32_t layer, uint32_t head) const {
-  switch (granularity) {
-    case Granularity::kPerLayer:
-      return lists.at(layer);
-    case Granularity::kPerSequence:
-      return lists.at(0);
-    default:
-      break;
-  }
-  size_t index = head;
-  for (uint32_t before = 0; before < layer; ++before) index += heads.at(before);
-  return lists.at(index);
 }
 
 }  // namespace kvtriage::client

@@ -20,7 +20,8 @@ absl::StatusOr<CompressResult> FromProto(const v1::CompressResponse& response,
 
 // The result of one sequence that was given as `sequence`.
 absl::StatusOr<SequenceResult> FromProto(const v1::SequenceResult& from, const Sequence& sequence,
-                                         const Act& act, const std::vector<uint32_t>& heads);
+                                         const Act& act, KeptFormat format,
+                                         const std::vector<uint32_t>& heads);
 
 Timing FromProto(const v1::Timing& timing);
 

@@ -13,6 +13,9 @@ static_assert(static_cast<int>(QueryStage::kAfterRope) == v1::QUERY_STAGE_AFTER_
 static_assert(static_cast<int>(LseBase::k2) == v1::LSE_BASE_2);
 static_assert(static_cast<int>(HeadAxis::kSummed) == v1::HEAD_AXIS_SUMMED);
 static_assert(static_cast<int>(LengthRule::kOne) == v1::LENGTH_RULE_ONE);
+static_assert(static_cast<int>(KeptFormat::kIndices) == v1::KEPT_FORMAT_INDICES);
+static_assert(static_cast<int>(KeptFormat::kBitmap) == v1::KEPT_FORMAT_BITMAP);
+static_assert(static_cast<int>(KeptFormat::kCounts) == v1::KEPT_FORMAT_COUNTS);
 
 class InputsWriter {
  public:
@@ -88,9 +91,9 @@ v1::Act ToProto(const Act& act, const std::optional<AngleMode>& renumber, uint32
   return out;
 }
 
-v1::Output ToProto(LengthRule lengths) {
+v1::Output ToProto(LengthRule lengths, KeptFormat format) {
   v1::Output out;
-  out.set_format(v1::KEPT_FORMAT_INDICES);
+  out.set_format(static_cast<v1::KeptFormat>(format));
   out.set_lengths(static_cast<v1::LengthRule>(lengths));
   return out;
 }
@@ -104,7 +107,7 @@ v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot
   *out.mutable_policy() = ToProto(request.policy);
   *out.mutable_inputs() = ToProto(request.inputs, ids);
   *out.mutable_act() = ToProto(request.act, request.renumber, ledger_slot, ids);
-  *out.mutable_output() = ToProto(request.lengths);
+  *out.mutable_output() = ToProto(request.lengths, request.kept_format);
   out.mutable_measure()->set_retained_mass(request.measure.retained_mass);
   out.mutable_measure()->set_output_error(request.measure.output_error);
   out.mutable_measure()->set_oracle_recall(request.measure.oracle_recall);

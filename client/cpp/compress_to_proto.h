@@ -18,7 +18,7 @@ v1::CompressRequest ToProto(const CompressRequest& request, uint32_t ledger_slot
 v1::ScoreInputs ToProto(const ScoreInputs& inputs, const MemoryIds& ids);
 v1::Act ToProto(const Act& act, const std::optional<AngleMode>& renumber, uint32_t ledger_slot,
                 const MemoryIds& ids);
-v1::Output ToProto(LengthRule lengths);
+v1::Output ToProto(LengthRule lengths, KeptFormat format);
 
 }  // namespace kvtriage::client
 

@@ -46,7 +46,7 @@ v1::ObserveRequest ToProto(const ObserveRequest& request, uint32_t ledger_slot,
   *out.mutable_inputs() = ToProto(request.inputs, ids);
   if (!MayEvict(request)) return out;
   *out.mutable_act() = ToProto(request.act, request.renumber, ledger_slot, ids);
-  *out.mutable_output() = ToProto(request.lengths);
+  *out.mutable_output() = ToProto(request.lengths, request.kept_format);
   return out;
 }
 
@@ -70,7 +70,8 @@ absl::StatusOr<ObserveResult> FromProto(const v1::ObserveResponse& response,
     step.draft_rows = from.draft_rows();
     step.started = from.started();
     if (!from.evicted()) continue;
-    KVTRIAGE_ASSIGN_OR_RETURN(step.evicted, FromProto(from.result(), sequence, request.act, heads));
+    KVTRIAGE_ASSIGN_OR_RETURN(
+        step.evicted, FromProto(from.result(), sequence, request.act, request.kept_format, heads));
   }
   return out;
 }

@@ -16,7 +16,6 @@ constexpr uint64_t kSequenceBytes = 160;  // a SequenceResult without its arrays
 constexpr uint64_t kLayerBytes = 64;      // a LayerOutcome
 constexpr uint64_t kQualityBytes = 96;    // a Quality without its arrays
 constexpr uint64_t kIndexBytes = 4;       // int32, float
-constexpr uint64_t kListBytes = 4;        // its count
 
 uint64_t QualityBound(const LayerQuality& quality) {
   const uint64_t numbers = quality.head_mass_mean.size() + quality.head_mass_low.size() +
@@ -27,11 +26,8 @@ uint64_t QualityBound(const LayerQuality& quality) {
 
 }  // namespace
 
-uint64_t TriageBound(const TriageResult& result) {
-  uint64_t bytes = result.layers.size() * kLayerBytes;
-  for (const std::vector<int32_t>& list : result.kept) {
-    bytes += kListBytes + list.size() * kIndexBytes;
-  }
+uint64_t TriageBound(const TriageResult& result, uint64_t rows, KeptFormat format) {
+  uint64_t bytes = result.layers.size() * kLayerBytes + KeptBytes(result.kept, rows, format);
   for (const LayerQuality& quality : result.quality) bytes += QualityBound(quality);
   return bytes;
 }
@@ -41,7 +37,11 @@ uint64_t ResponseBound(const CompressAnswer& answer) {
   uint64_t bytes = kFixedBytes + answer.policy.name.size();
   bytes += (budget.explicit_layers.size() + budget.explicit_heads.size()) * kIndexBytes;
   for (const SequenceOutcome& sequence : answer.sequences) {
-    bytes += kSequenceBytes + sequence.rewritten_bitmap.size() + TriageBound(sequence.triage);
+    bytes += kSequenceBytes + sequence.rewritten_bitmap.size();
+    // Lists that are still there count as what they occupy, so that a store knows what it holds.
+    bytes += TriageBound(sequence.triage, sequence.physical_len, KeptFormat::kIndices);
+    if (!sequence.packed) continue;
+    bytes += sequence.packed->counts.size() * sizeof(int32_t) + sequence.packed->bitmaps.size();
   }
   return bytes;
 }
@@ -61,7 +61,9 @@ absl::StatusOr<uint64_t> AnswerBound(const CompressSpec& spec, const CompressPla
     if (!keep.ok()) return WithFieldPrefix(keep.status(), SequenceField(i, ""));
     bytes += kSequenceBytes + CeilDiv(sequence.entries, 8) + layers;
     // On average over the heads with an adaptive budget, so the total holds for that, too.
-    for (const uint32_t kept : keep->budgets) bytes += kListBytes + kept * uint64_t{kIndexBytes};
+    uint64_t kept = 0;
+    for (const uint32_t budget : keep->budgets) kept += budget;
+    bytes += KeptBytes(keep->budgets.size(), kept, sequence.triage.rows, spec.format);
   }
   return bytes;
 }

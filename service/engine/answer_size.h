@@ -16,8 +16,8 @@ uint64_t ResponseBound(const RecomputeAnswer& answer);
 // The same before anything is scored. Errors are those of a budget that does not fit the protected
 // rows (TriageOne).
 absl::StatusOr<uint64_t> AnswerBound(const CompressSpec& spec, const CompressPlan& plan);
-// The part of it that a sequence's triage takes.
-uint64_t TriageBound(const TriageResult& result);
+// The part of it that the triage of a sequence of `rows` rows takes.
+uint64_t TriageBound(const TriageResult& result, uint64_t rows, KeptFormat format);
 
 }  // namespace kvtriage
 

@@ -61,7 +61,7 @@ void OpenCompress(const Job& job, const CompressSpec& spec, const CompressRun& r
 }
 
 absl::Status ApplyCompress(EngineObserver* observer, const Job& job, const CompressSpec& spec,
-                           const CompressAnswer& answer, CompressRun& run, ScoreLeases leases) {
+                           CompressAnswer& answer, CompressRun& run, ScoreLeases leases) {
   const ActKind act = spec.act.kind;
   const MoveReport report = MoveAndClose(job, spec, run);
   run.ReportDecisions(report);
@@ -74,7 +74,10 @@ absl::Status ApplyCompress(EngineObserver* observer, const Job& job, const Compr
     NoteScores(observer, job, spec, run, leases, i, effect);
     run.Complete(i, revision);
   }
-  if (report.status.ok()) return absl::OkStatus();
+  if (report.status.ok()) {
+    PackKept(answer);
+    return absl::OkStatus();
+  }
   // The damaged sequence is no longer what we know of it.
   job.sequences->Forget(spec.sequences[report.sequences].sequence_id);
   return run.MoveFailed(report);

@@ -35,7 +35,7 @@ using ScoreLeases = std::vector<std::shared_ptr<ScoreLease>>;
 // The end of a Compress whose run is prepared: the ledger's slot, the moves, the books.
 void OpenCompress(const Job& job, const CompressSpec& spec, const CompressRun& run);
 absl::Status ApplyCompress(EngineObserver* observer, const Job& job, const CompressSpec& spec,
-                           const CompressAnswer& answer, CompressRun& run, ScoreLeases leases);
+                           CompressAnswer& answer, CompressRun& run, ScoreLeases leases);
 
 }  // namespace kvtriage
 

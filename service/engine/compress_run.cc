@@ -28,6 +28,7 @@ std::vector<uint8_t> BitmapOf(const SequenceWrites& writes) {
 
 void FillHead(const CompressSpec& spec, const CompressPlan& plan, CompressAnswer& answer) {
   answer.policy = spec.policy;
+  answer.format = spec.format;
   answer.layers = static_cast<uint32_t>(plan.cache.layers.size());
   for (const PlanLayer& layer : plan.cache.layers) {
     answer.layer_indexes.push_back(layer.index);
@@ -240,7 +241,9 @@ void CompressRun::Compose() {
 
 absl::Status CompressRun::CheckSize() const {
   uint64_t bytes = ResponseBound(body_);
-  for (const TriageResult& result : results_) bytes += TriageBound(result);
+  for (size_t i = 0; i < results_.size(); ++i) {
+    bytes += TriageBound(results_[i], spec_.sequences[i].physical_len, spec_.format);
+  }
   if (bytes <= context_.limits.max_response_bytes) return absl::OkStatus();
   return Error(ErrorReason::kResultTooLarge, "output", "the answer would be too large, in bytes")
       .Got(bytes)

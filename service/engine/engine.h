@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "kvtriage/kernels/backend.h"
 #include "service/engine/lane_device.h"
+#include "service/engine/packed_kept.h"
 #include "service/engine/triage.h"
 #include "service/policy/blend_spec.h"
 #include "service/policy/body_digest.h"
@@ -45,7 +46,8 @@ struct SequenceOutcome {
   // Entries of the table (of the destination for a copy) whose bytes changed, LSB first. Bits lie
   // below blocks_used.
   std::vector<uint8_t> rewritten_bitmap;
-  TriageResult triage;
+  TriageResult triage;               // without its lists where `packed` is set
+  std::optional<PackedKept> packed;  // what the answer's format says of the lists
 };
 
 struct CompressAnswer {
@@ -53,6 +55,7 @@ struct CompressAnswer {
   uint32_t layers = 0;                  // of the call
   std::vector<uint32_t> layer_indexes;  // into the cache, per layer of the call
   std::vector<uint32_t> heads;          // KV heads per layer of the call
+  KeptFormat format = KeptFormat::kIndices;
   std::vector<SequenceOutcome> sequences;
 };
 

@@ -200,6 +200,7 @@ absl::Status Close(const JobContext& context, LayerStream& stream, Answer& answe
     TellDecision(*context.observer, spec, stream.progress.plan, stream.progress.plan.sequences[i],
                  outcome.triage, writes, /*failed=*/false, stream.progress.bytes_moved[i]);
   }
+  PackKept(whole);
   return absl::OkStatus();
 }
 

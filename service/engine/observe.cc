@@ -210,6 +210,7 @@ class ObserveRun {
     ObserveAnswer body;
     body.policy = policy_;
     if (run_) body.evicted = std::move(std::get<CompressAnswer>(evicted_.body));
+    PackKept(body.evicted);
     for (size_t i = 0; i < spec_.steps.size(); ++i) {
       const auto place = std::lower_bound(evicting_.begin(), evicting_.end(), i);
       ObserveAnswer::Step step;
@@ -236,6 +237,7 @@ class ObserveRun {
     spec.inputs = spec_.inputs;
     spec.act = spec_.act;
     spec.lengths = spec_.lengths;
+    spec.format = spec_.format;
     return spec;
   }
 

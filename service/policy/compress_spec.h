@@ -87,6 +87,9 @@ struct ActSpec {
 
 enum class LengthRule : uint8_t { kAny, kPerLayer, kOne };
 
+// How an answer says which rows were kept: their numbers, one bit per row, or only how many.
+enum class KeptFormat : uint8_t { kIndices, kBitmap, kCounts };
+
 struct MeasureSpec {
   bool retained_mass = false, output_error = false, oracle_recall = false;
   bool any() const { return retained_mass || output_error || oracle_recall; }
@@ -101,6 +104,7 @@ struct CompressSpec {
   ScoreInputsSpec inputs;
   ActSpec act;
   LengthRule lengths = LengthRule::kAny;
+  KeptFormat format = KeptFormat::kIndices;
   MeasureSpec measure;
   bool keep_state = false;  // the scores are where Observe goes on: window all, a sum of rows
   std::optional<GroupSpec> group;

@@ -28,6 +28,7 @@ struct ObserveSpec {
   ScoreInputsSpec inputs;
   ActSpec act;  // select only when no step may evict and none was given
   LengthRule lengths = LengthRule::kAny;
+  KeptFormat format = KeptFormat::kIndices;
 };
 
 struct RewindSpec {

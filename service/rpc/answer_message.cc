@@ -42,8 +42,7 @@ v1::Granularity GranularityOf(Granularity granularity) {
   return v1::GRANULARITY_UNSPECIFIED;
 }
 
-void FillKeptSets(const TriageResult& triage, Granularity granularity, v1::KeptSets& sets) {
-  sets.set_granularity(GranularityOf(granularity));
+void FillIndices(const TriageResult& triage, v1::KeptSets& sets) {
   sets.set_lists(static_cast<uint32_t>(triage.kept.size()));
   size_t rows = 0;
   for (const std::vector<int32_t>& list : triage.kept) {
@@ -54,6 +53,24 @@ void FillKeptSets(const TriageResult& triage, Granularity granularity, v1::KeptS
   std::string& indices = *sets.mutable_indices_le();
   indices.reserve(rows * sizeof(int32_t));
   for (const std::vector<int32_t>& list : triage.kept) AppendInt32s(list, indices);
+}
+
+void FillPacked(const PackedKept& packed, KeptFormat format, v1::KeptSets& sets) {
+  sets.set_lists(static_cast<uint32_t>(packed.counts.size()));
+  AppendInt32s(packed.counts, *sets.mutable_counts_le());
+  if (format == KeptFormat::kBitmap) sets.set_bitmaps(packed.bitmaps);
+}
+
+void FillKeptSets(const CompressAnswer& answer, const SequenceOutcome& outcome,
+                  v1::KeptSets& sets) {
+  sets.set_granularity(GranularityOf(answer.policy.granularity));
+  if (answer.format == KeptFormat::kIndices) {
+    FillIndices(outcome.triage, sets);
+  } else if (outcome.packed) {
+    FillPacked(*outcome.packed, answer.format, sets);
+  } else {  // a layer of a stream: its lists serve the whole answer, too
+    FillPacked(Pack(outcome.triage.kept, outcome.physical_len, answer.format), answer.format, sets);
+  }
 }
 
 void FillLayers(const CompressAnswer& answer, const SequenceOutcome& outcome,
@@ -86,7 +103,7 @@ void FillSequence(const CompressAnswer& answer, const SequenceOutcome& outcome,
   result.set_rewritten_bitmap(
       std::string(outcome.rewritten_bitmap.begin(), outcome.rewritten_bitmap.end()));
   result.set_noop(outcome.triage.noop);
-  FillKeptSets(outcome.triage, answer.policy.granularity, *result.mutable_kept_sets());
+  FillKeptSets(answer, outcome, *result.mutable_kept_sets());
   FillLayers(answer, outcome, result);
 }
 

@@ -134,8 +134,8 @@ absl::Status ParseCompressBody(const v1::CompressRequest& request, const Limits&
   KVTRIAGE_RETURN_IF_ERROR(
       ParseScorerTensors(request.inputs(), spec.policy.score.scorer, spec.inputs));
   KVTRIAGE_RETURN_IF_ERROR(ParseAct(request.act(), limits, spec.act));
-  KVTRIAGE_RETURN_IF_ERROR(
-      ParseOutput(request.has_output(), request.output(), spec.policy.budget, spec.lengths));
+  KVTRIAGE_RETURN_IF_ERROR(ParseOutput(request.has_output(), request.output(), spec.policy.budget,
+                                       spec.lengths, spec.format));
   // One next position has to fit all heads and layers.
   const LengthRule renumbered = spec.act.renumber ? LengthRule::kOne : LengthRule::kAny;
   KVTRIAGE_RETURN_IF_ERROR(CheckLengths(spec.policy.budget, renumbered, "act.renumber"));

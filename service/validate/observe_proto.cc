@@ -112,7 +112,7 @@ absl::Status ReadAct(const v1::ObserveRequest& request, const Limits& limits, Ob
   }
   if (!may_evict && !request.has_output()) return absl::OkStatus();
   return ParseOutput(request.has_output(), request.output(),
-                     spec.policy ? spec.policy->budget : Budget(), spec.lengths);
+                     spec.policy ? spec.policy->budget : Budget(), spec.lengths, spec.format);
 }
 
 }  // namespace

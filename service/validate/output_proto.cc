@@ -28,11 +28,13 @@ absl::Status CheckLengths(const Budget& budget, LengthRule rule, std::string_vie
 }
 
 absl::Status ParseOutput(bool present, const v1::Output& output, const Budget& budget,
-                         LengthRule& lengths) {
+                         LengthRule& lengths, KeptFormat& format) {
   if (!present) return Missing("output");
-  // Bitmaps and kept sets in regions.
+  // Kept sets in regions.
   KVTRIAGE_RETURN_IF_ERROR(
-      CheckEnum("output.format", output.format(), v1::KeptFormat_IsValid, {2, 3}));
+      CheckEnum("output.format", output.format(), v1::KeptFormat_IsValid, {3}));
+  if (output.format() == v1::KEPT_FORMAT_BITMAP) format = KeptFormat::kBitmap;
+  if (output.format() == v1::KEPT_FORMAT_COUNTS) format = KeptFormat::kCounts;
   KVTRIAGE_RETURN_IF_ERROR(CheckEnum("output.lengths", output.lengths(), v1::LengthRule_IsValid));
   if (output.lengths() == v1::LENGTH_RULE_PER_LAYER) lengths = LengthRule::kPerLayer;
   if (output.lengths() == v1::LENGTH_RULE_ONE) lengths = LengthRule::kOne;

@@ -13,7 +13,7 @@ namespace kvtriage {
 // Fields are named from the request's root. LENGTHS_UNEQUAL (field "output.lengths") when `budget`
 // breaks the rule.
 absl::Status ParseOutput(bool present, const v1::Output& output, const Budget& budget,
-                         LengthRule& lengths);
+                         LengthRule& lengths, KeptFormat& format);
 
 // Whether the budget keeps to a rule of lengths that `field` asks for: LENGTHS_UNEQUAL. Explicit
 // counts per head under kPerLayer are left to the planner: it knows which head is whose.

@@ -257,6 +257,59 @@ TEST_F(ClientCalls, SelectOnlyAndCopyLeaveTheSourceAlone) {
   worker.ExpectTokens(copy, 0, StampedWorker::StreamingRows(100, 40));
 }
 
+TEST_F(ClientCalls, EveryFormatSaysTheSame) {
+  StartService();
+  StampedWorker worker(3, 100);
+  worker.Lend(*session_);
+  CompressRequest request = worker.Request({worker.Of(0), worker.Of(1)}, 40);
+  request.act = SelectOnly{};
+  request.policy = NamedPolicyTokens("keydiff", 37);
+  const CompressOutcome indices = session_->Compress(request);
+  ASSERT_EQ(indices.outcome, Outcome::kApplied) << indices.status;
+  request.kept_format = KeptFormat::kBitmap;
+  const CompressOutcome bits = session_->Compress(request);
+  ASSERT_EQ(bits.outcome, Outcome::kApplied) << bits.status;
+  request.kept_format = KeptFormat::kCounts;
+  const CompressOutcome counts = session_->Compress(request);
+  ASSERT_EQ(counts.outcome, Outcome::kApplied) << counts.status;
+  for (size_t i = 0; i < 2; ++i) {
+    const KeptSets& sets = indices.result->sequences[i].kept_sets;
+    ASSERT_EQ(sets.lists.size(), 4u);
+    EXPECT_EQ(bits.result->sequences[i].kept_sets.lists, sets.lists);
+    EXPECT_EQ(bits.result->sequences[i].kept_sets.counts, sets.counts);
+    EXPECT_TRUE(counts.result->sequences[i].kept_sets.lists.empty());
+    EXPECT_EQ(counts.result->sequences[i].kept_sets.counts, (std::vector<uint32_t>(4, 37)));
+  }
+
+  // And the rows move as they do with indices.
+  request = worker.Request({worker.Of(2)}, 40);
+  request.kept_format = KeptFormat::kCounts;
+  const CompressOutcome moved = session_->Compress(request);
+  ASSERT_EQ(moved.outcome, Outcome::kApplied) << moved.status;
+  EXPECT_EQ(moved.fates[0].kept, 40u);
+  worker.ExpectTokens(worker.Of(2), 2, StampedWorker::StreamingRows(100, 40));
+}
+
+// 4 lists of 300,000 indices are 4.8 MB; as bits 150 kB.
+TEST_F(ClientCalls, LongSequencesFitAsBits) {
+  StartService();
+  constexpr uint32_t kRows = 310'000, kKept = 300'000;
+  StampedWorker worker(1, kRows);
+  worker.Lend(*session_);
+  CompressRequest request = worker.Request({worker.Of(0)}, kKept);
+  const CompressOutcome refused = session_->Compress(request);
+  EXPECT_EQ(refused.outcome, Outcome::kUnchanged);
+  EXPECT_EQ(GetErrorDetails(refused.status)->reason, "result_too_large");
+  EXPECT_EQ(GetErrorDetails(refused.status)->limit, 4u << 20);
+  EXPECT_GT(GetErrorDetails(refused.status)->got, 4u * 4 * kKept);
+  request.kept_format = KeptFormat::kBitmap;
+  const CompressOutcome outcome = session_->Compress(request);
+  ASSERT_EQ(outcome.outcome, Outcome::kApplied) << outcome.status;
+  const std::vector<int32_t> rows = StampedWorker::StreamingRows(kRows, kKept);
+  for (const auto& list : outcome.result->sequences[0].kept_sets.lists) EXPECT_EQ(list, rows);
+  worker.ExpectTokens(worker.Of(0), 0, rows);
+}
+
 TEST_F(ClientCalls, SlidingLayersAreSelectedAndNeverMoved) {
   StartService();
   StampedWorker worker(1, 100);

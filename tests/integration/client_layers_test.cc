@@ -45,6 +45,7 @@ TEST_F(ClientLayers, GivesWhatOneCallGives) {
   twin.Lend(*session_);
   CompressRequest request = twin.Request({twin.Of(0), twin.Of(1)}, kKept);
   for (Sequence& sequence : request.sequences) sequence.sequence_id += 10;
+  request.kept_format = KeptFormat::kBitmap;
   const CompressOutcome whole = session_->Compress(request);
   ASSERT_EQ(whole.outcome, Outcome::kApplied) << whole.status;
 
@@ -88,6 +89,37 @@ TEST_F(ClientLayers, GivesWhatOneCallGives) {
   }
   EXPECT_EQ(service_.Metric("kvtriage_rpc_requests_total", "CompressLayers"), 1);
   EXPECT_EQ(service_.Metric("kvtriage_decisions_total", "applied"), 4);  // all layers together
+}
+
+TEST_F(ClientLayers, LayersAnswerInTheFormatAskedFor) {
+  StartService();
+  for (const auto format : {KeptFormat::kBitmap, KeptFormat::kCounts}) {
+    StampedWorker worker(1, kRows);
+    worker.Lend(*session_);
+    CompressRequest request = worker.Request({worker.Of(0)}, kKept);
+    request.kept_format = format;
+    request.sequences[0].sequence_id = 20 + static_cast<uint64_t>(format);
+    const auto stream = Open(request);
+    ASSERT_NE(stream, nullptr);
+    const auto kept = StampedWorker::StreamingRows(kRows, kKept);
+    for (const uint32_t layer : {1u, 0u}) {
+      EXPECT_TRUE(stream->Ready(layer).ok());
+      const auto done = stream->Next();
+      ASSERT_TRUE(done.ok()) << done.status();
+      const KeptSets& sets = done->result.sequences[0].kept_sets;
+      EXPECT_EQ(sets.CountAt(0, 1), kKept);
+      if (format == KeptFormat::kBitmap) {
+        EXPECT_EQ(sets.At(0, 1), kept);
+      }
+    }
+    const CompressOutcome outcome = stream->Close();
+    ASSERT_EQ(outcome.outcome, Outcome::kApplied) << outcome.status;
+    const KeptSets& sets = outcome.result->sequences[0].kept_sets;
+    EXPECT_EQ(sets.counts, (std::vector<uint32_t>(4, kKept)));
+    EXPECT_EQ(sets.lists,
+              std::vector<std::vector<int32_t>>(format == KeptFormat::kBitmap ? 4 : 0, kept));
+    worker.ExpectTokens(worker.Of(0), 0, kept);
+  }
 }
 
 TEST_F(ClientLayers, LayersThatNeverCameLeaveTheirSequencesDamaged) {

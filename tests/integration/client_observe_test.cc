@@ -171,7 +171,9 @@ TEST_F(ClientObserve, DraftsAreTakenBackOrAccepted) {
   // Three rejected tokens are written over.
   worker.sequence(0).logical_len = worker.sequence(0).physical_len = 47;
   worker.Append(0, 2);
-  const ObserveOutcome outcome = session_->Observe(worker.Request({worker.Step(0, 2)}));
+  ObserveRequest request = worker.Request({worker.Step(0, 2)});
+  request.kept_format = KeptFormat::kBitmap;
+  const ObserveOutcome outcome = session_->Observe(request);
   ASSERT_EQ(outcome.outcome, Outcome::kApplied) << outcome.status;
   ASSERT_TRUE(outcome.result->steps[0].evicted.has_value());
   EXPECT_EQ(outcome.result->steps[0].evicted->kept_sets.At(1, 1), OldestAndNewest(39, 48));

@@ -222,5 +222,79 @@ TEST(CompressProto, AnAnswerThatDoesNotFitTheRequestIsRefused) {
   }
 }
 
+// The rows of Response() as bits of 10: two bytes a list.
+v1::CompressResponse BitmapResponse() {
+  v1::CompressResponse response = Response();
+  response.mutable_results(0)->mutable_kept_sets()->set_bitmaps(
+      std::string("\x20\x00\x41\x00\x06\x02", 6));
+  return response;
+}
+
+TEST(CompressProto, BitmapsBecomeTheSameLists) {
+  CompressRequest request = Request();
+  request.kept_format = KeptFormat::kBitmap;
+  EXPECT_EQ(ToProto(request, 0, MemoryIds()).output().format(), v1::KEPT_FORMAT_BITMAP);
+  const auto bits = FromProto(BitmapResponse(), request, {2, 1});
+  ASSERT_TRUE(bits.ok()) << bits.status();
+  const auto indices = FromProto(Response(), Request(), {2, 1});
+  ASSERT_TRUE(indices.ok()) << indices.status();
+  EXPECT_EQ(bits->sequences[0].kept_sets.lists, indices->sequences[0].kept_sets.lists);
+  EXPECT_EQ(bits->sequences[0].kept_sets.counts, (std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_EQ(indices->sequences[0].kept_sets.counts, (std::vector<uint32_t>{1, 2, 3}));
+}
+
+TEST(CompressProto, CountsComeWithoutLists) {
+  CompressRequest request = Request();
+  request.kept_format = KeptFormat::kCounts;
+  EXPECT_EQ(ToProto(request, 0, MemoryIds()).output().format(), v1::KEPT_FORMAT_COUNTS);
+  v1::CompressResponse response = Response();
+  response.mutable_results(0)->mutable_kept_sets()->clear_sets();
+  const auto result = FromProto(response, request, {2, 1});
+  ASSERT_TRUE(result.ok()) << result.status();
+  const KeptSets& sets = result->sequences[0].kept_sets;
+  EXPECT_TRUE(sets.lists.empty());
+  EXPECT_EQ(sets.CountAt(0, 1), 2u);
+  EXPECT_EQ(sets.CountAt(1, 0), 3u);
+  EXPECT_THROW(sets.At(0, 0), std::out_of_range);
+}
+
+TEST(CompressProto, BitsThatDoNotFitTheRequestAreRefused) {
+  struct Change {
+    const char* what;
+    KeptFormat format;
+    void (*apply)(v1::KeptSets&);
+  };
+  const Change changes[] = {
+      {"indices for bits", KeptFormat::kBitmap,
+       [](v1::KeptSets& s) { s.set_indices_le(Response().results(0).kept_sets().indices_le()); }},
+      {"bits for indices", KeptFormat::kIndices, [](v1::KeptSets&) {}},
+      {"bits for counts", KeptFormat::kCounts, [](v1::KeptSets&) {}},
+      {"nothing for bits", KeptFormat::kBitmap, [](v1::KeptSets& s) { s.clear_sets(); }},
+      {"a byte short", KeptFormat::kBitmap,
+       [](v1::KeptSets& s) { s.mutable_bitmaps()->pop_back(); }},
+      {"a byte long", KeptFormat::kBitmap,
+       [](v1::KeptSets& s) { s.mutable_bitmaps()->push_back('\0'); }},
+      {"a bit more than counted", KeptFormat::kBitmap,
+       [](v1::KeptSets& s) { (*s.mutable_bitmaps())[0] = '\x21'; }},
+      {"a bit in another list", KeptFormat::kBitmap,
+       [](v1::KeptSets& s) { s.set_bitmaps(std::string("\x21\x00\x01\x00\x06\x02", 6)); }},
+      {"a bit behind the last row", KeptFormat::kBitmap,
+       [](v1::KeptSets& s) { s.set_bitmaps(std::string("\x20\x00\x41\x00\x06\x04", 6)); }},
+      {"a negative count", KeptFormat::kCounts,
+       [](v1::KeptSets& s) {
+         s.clear_sets();
+         s.set_counts_le(ToBytes(std::vector<int32_t>{1, -2, 3}));
+       }},
+  };
+  for (const Change& change : changes) {
+    v1::CompressResponse response = BitmapResponse();
+    change.apply(*response.mutable_results(0)->mutable_kept_sets());
+    CompressRequest request = Request();
+    request.kept_format = change.format;
+    EXPECT_EQ(FromProto(response, request, {2, 1}).status().code(), absl::StatusCode::kInternal)
+        << change.what;
+  }
+}
+
 }  // namespace
 }  // namespace kvtriage::client

@@ -109,6 +109,19 @@ TEST(ObserveFromProto, GivesResultsAndFates) {
   EXPECT_EQ(fates[1].kv_revision, 4u);
 }
 
+TEST(ObserveFromProto, ReadsTheFormatThatWasAskedFor) {
+  ObserveRequest request = Request({Step(7, 3), Step(8, 4, 2)});
+  request.kept_format = KeptFormat::kBitmap;
+  EXPECT_EQ(ToProto(request, 3, MemoryIds()).output().format(), v1::KEPT_FORMAT_BITMAP);
+  v1::ObserveResponse response = Response();
+  EXPECT_FALSE(FromProto(response, request, {2}).ok());
+  response.mutable_steps(0)->mutable_result()->mutable_kept_sets()->set_bitmaps(
+      std::string("\x08\x08", 2));
+  const auto result = FromProto(response, request, {2});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->steps[0].evicted->kept_sets.At(0, 1), (std::vector<int32_t>{3, 11}));
+}
+
 TEST(ObserveFromProto, RefusesAnswersOfOtherSteps) {
   const ObserveRequest request = Request({Step(7, 3), Step(8, 4, 2)});
   v1::ObserveResponse response = Response();

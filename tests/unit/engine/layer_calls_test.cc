@@ -185,6 +185,26 @@ TEST_F(LayerCalls, WholeAnswerTooLargeIsRefusedBeforeAnyLayer) {
   EXPECT_FALSE(stream.Opened());
   EXPECT_EQ(ReasonOf(stream.Ended().status), "result_too_large");
   EXPECT_EQ(InfoOf(stream.Ended()).limit, 1000u);
+
+  // As bitmaps it fits: of each layer, and of the whole.
+  spec = RandomSpec(cache, {cache.Sequence(1, 16, {0, 1, 2, 3})}, 11);
+  spec.format = KeptFormat::kBitmap;
+  OpenStream bits(small, session, spec);
+  ASSERT_TRUE(bits.Opened());
+  for (const uint32_t layer : {2u, 0u, 1u}) bits.Ready(layer);
+  bits.Done(3);
+  bits.HalfClose();
+  const CallResult whole = bits.Ended();
+  ASSERT_EQ(ReasonOf(whole.status), "ok");
+  const SequenceOutcome& outcome = CompressOf(whole).sequences[0];
+  ASSERT_TRUE(outcome.packed.has_value());
+  WorkerCache twin(session_, {.heads = {2, 2, 2}});
+  const CallResult once =
+      RunCall(world_, session_, RandomSpec(twin, {twin.Sequence(9, 16, {0, 1, 2, 3})}, 11));
+  const PackedKept expected = Pack(CompressOf(once).sequences[0].triage.kept, 16, spec.format);
+  EXPECT_EQ(outcome.packed->counts, expected.counts);
+  EXPECT_EQ(outcome.packed->bitmaps, expected.bitmaps);
+  EXPECT_LE(whole.answer->bytes(), 1000u);
 }
 
 // Its first layer is scored while the others come; only one is on the lane at a time.

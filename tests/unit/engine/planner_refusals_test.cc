@@ -721,5 +721,35 @@ TEST(PlannerLimits, AnswerTooLargeIsRefusedBeforeAnyMove) {
   EXPECT_EQ(cache.lent().Copy() == before, true);
 }
 
+// Of the same call the smaller formats fit, and a stored answer is what the first one was.
+TEST(PlannerLimits, SmallerFormatsFitWhereIndicesDoNot) {
+  for (const auto format : {KeptFormat::kBitmap, KeptFormat::kCounts}) {
+    EngineLimits limits;
+    limits.max_response_bytes = 1500;
+    EngineWorld world(limits);
+    const auto session = world.Attach();
+    WorkerCache cache(session, {});
+    CompressSpec spec = RandomSpec(
+        cache, {cache.Sequence(1, 64, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})}, 60);
+    const CallResult refused = RunCall(world, session, spec);
+    ASSERT_EQ(ReasonOf(refused.status), "result_too_large");
+    spec.format = format;
+    spec.header.key = NewKey();
+    ActInPlace(spec);
+    const CallResult result = RunCall(world, session, spec);
+    ASSERT_EQ(ReasonOf(result.status), "ok");
+    const SequenceOutcome& outcome = CompressOf(result).sequences[0];
+    EXPECT_TRUE(outcome.triage.kept.empty());
+    ASSERT_TRUE(outcome.packed.has_value());
+    for (const int32_t count : outcome.packed->counts) EXPECT_EQ(count, 60);
+    EXPECT_EQ(outcome.packed->bitmaps.size(),
+              format == KeptFormat::kBitmap ? outcome.packed->counts.size() * 8 : 0);
+    EXPECT_LE(result.answer->bytes(), 1500u);
+    const CallResult again = RunCall(world, session, spec);
+    EXPECT_TRUE(again.replayed);
+    EXPECT_EQ(CompressOf(again).sequences[0].packed->bitmaps, outcome.packed->bitmaps);
+  }
+}
+
 }  // namespace
 }  // namespace kvtriage

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "gtest/gtest.h"
+#include "service/engine/answer_size.h"
 
 namespace kvtriage {
 namespace {
@@ -100,6 +101,73 @@ TEST(AnswerMessage, CompressNamesListsLayersAndLengths) {
   EXPECT_EQ(result.layers(1).stage1(), 6u);
   EXPECT_EQ(result.layers(1).stage2(), 7u);
   EXPECT_TRUE(result.layers(1).lse_suspect());
+}
+
+// Rows {0, 8, 9}, {1, 2} and {7} of 10: two bytes a list.
+TEST(AnswerMessage, BitmapsHaveABitPerRowAndWholeBytesPerList) {
+  for (const bool packed : {false, true}) {  // a layer of a stream, and an answer as it is stored
+    CompressAnswer answer = TwoLayers();
+    answer.format = KeptFormat::kBitmap;
+    if (packed) PackKept(answer);
+    EXPECT_EQ(answer.sequences[0].triage.kept.empty(), packed);
+    v1::CompressResponse response;
+    FillCompressResponse(ResultOf(answer), 42, response);
+    const v1::KeptSets& sets = response.results(0).kept_sets();
+    EXPECT_EQ(sets.lists(), 3u);
+    EXPECT_EQ(Int32s(sets.counts_le()), (std::vector<int32_t>{3, 2, 1}));
+    EXPECT_FALSE(sets.has_indices_le());
+    EXPECT_EQ(sets.bitmaps(), std::string("\x01\x03\x06\x00\x80\x00", 6));
+    EXPECT_EQ(response.results(0).layers(1).kept(), 2u);
+  }
+}
+
+TEST(AnswerMessage, CountsSayHowManyRowsAndNotWhich) {
+  for (const bool packed : {false, true}) {
+    CompressAnswer answer = TwoLayers();
+    answer.format = KeptFormat::kCounts;
+    if (packed) PackKept(answer);
+    v1::CompressResponse response;
+    FillCompressResponse(ResultOf(answer), 42, response);
+    const v1::KeptSets& sets = response.results(0).kept_sets();
+    EXPECT_EQ(sets.lists(), 3u);
+    EXPECT_EQ(Int32s(sets.counts_le()), (std::vector<int32_t>{3, 2, 1}));
+    EXPECT_EQ(sets.sets_case(), v1::KeptSets::SETS_NOT_SET);
+  }
+}
+
+TEST(AnswerMessage, IndicesStayAsTheyAre) {
+  CompressAnswer answer = TwoLayers();
+  PackKept(answer);
+  EXPECT_FALSE(answer.sequences[0].packed.has_value());
+  EXPECT_EQ(answer.sequences[0].triage.kept, TwoLayers().sequences[0].triage.kept);
+}
+
+// The bound that a move waits for is one, and not a loose one; nor is what a store counts.
+TEST(AnswerMessage, AnswersFitTheirBound) {
+  for (const uint32_t rows : {1u, 7u, 8u, 9u, 1000u, 100'003u}) {
+    for (const auto format : {KeptFormat::kIndices, KeptFormat::kBitmap, KeptFormat::kCounts}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows, format " << static_cast<int>(format));
+      CompressAnswer answer = TwoLayers();
+      answer.format = format;
+      SequenceOutcome& outcome = answer.sequences[0];
+      outcome.physical_len = outcome.logical_len = rows;
+      for (std::vector<int32_t>& list : outcome.triage.kept) {
+        list.clear();
+        for (uint32_t row = 0; row < rows; row += 3) list.push_back(static_cast<int32_t>(row));
+      }
+      CompressAnswer head = answer;
+      head.sequences[0].triage = {};
+      const uint64_t bound =
+          ResponseBound(head) + TriageBound(outcome.triage, outcome.physical_len, format);
+      PackKept(answer);
+      const CallResult result = ResultOf(answer);
+      v1::CompressResponse response;
+      FillCompressResponse(result, 42, response);
+      EXPECT_LE(response.ByteSizeLong(), bound);
+      EXPECT_LE(bound, response.ByteSizeLong() + 1024);
+      EXPECT_EQ(result.answer->bytes(), bound);
+    }
+  }
 }
 
 TEST(AnswerMessage, QualityThatWasNotMeasuredIsAbsent) {

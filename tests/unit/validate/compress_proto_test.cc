@@ -184,6 +184,17 @@ TEST(ParseCompress, SelectingNeedsNoSharing) {
   EXPECT_TRUE(spec.sequences[0].IsShared(0));
 }
 
+TEST(ParseCompress, KeptSetsComeInTheFormatAskedFor) {
+  v1::CompressRequest request = ValidCompress();
+  EXPECT_EQ(Parsed(request).format, KeptFormat::kIndices);
+  request.mutable_output()->set_format(v1::KEPT_FORMAT_BITMAP);
+  EXPECT_EQ(Parsed(request).format, KeptFormat::kBitmap);
+  request.mutable_output()->set_format(v1::KEPT_FORMAT_COUNTS);
+  EXPECT_EQ(Parsed(request).format, KeptFormat::kCounts);
+  request.mutable_act()->mutable_select_only();
+  EXPECT_EQ(Parsed(request).format, KeptFormat::kCounts);
+}
+
 // Kind: one length for all layers. https://github.com/huggingface/transformers/issues/35168
 TEST(ParseCompress, UniformBudgetsGoWithEveryLengthRule) {
   for (const auto rule : {v1::LENGTH_RULE_ANY, v1::LENGTH_RULE_PER_LAYER, v1::LENGTH_RULE_ONE}) {

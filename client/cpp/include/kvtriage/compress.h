@@ -2,6 +2,7 @@
 #ifndef KVTRIAGE_CLIENT_COMPRESS_H_
 #define KVTRIAGE_CLIENT_COMPRESS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -98,6 +99,14 @@ using Act = std::variant<SelectOnly, CopyTo, InPlace>;
 // Which lengths the engine can carry.
 enum class LengthRule { kAny = 1, kPerLayer = 2, kOne = 3 };
 
+// How the answer says which rows were kept. An answer over Limits.max_response_bytes is refused
+// before anything is written: result_too_large. Long sequences need a smaller format.
+enum class KeptFormat {
+  kIndices = 1,  // 4 bytes per kept row
+  kBitmap = 2,   // physical_len bits per list; KeptSets is the same
+  kCounts = 4    // how many rows each list has: KeptSets::lists is empty
+};
+
 struct Measure {
   bool retained_mass = false, output_error = false, oracle_recall = false;
 };
@@ -121,6 +130,7 @@ struct CompressRequest {
   // given.
   std::optional<AngleMode> renumber;
   LengthRule lengths = LengthRule::kAny;
+  KeptFormat kept_format = KeptFormat::kIndices;
   Measure measure;
   // Observe goes on from these scores: a policy with window `all` over all layers.
   bool keep_state = false;
@@ -132,12 +142,17 @@ struct CompressRequest {
 // Kept rows, ascending, in the numbering the cache had when the call began.
 struct KeptSets {
   Granularity granularity = Granularity::kUnspecified;
-  // Layer-major, then KV head; one per layer for kPerLayer; one in all for kPerSequence.
+  // Layer-major, then KV head; one per layer for kPerLayer; one in all for kPerSequence. None at
+  // all with KeptFormat::kCounts.
   std::vector<std::vector<int32_t>> lists;
-  std::vector<uint32_t> heads;  // KV heads per layer of the call
+  std::vector<uint32_t> heads;   // KV heads per layer of the call
+  std::vector<uint32_t> counts;  // rows per list, in every format
 
-  // The list of a (layer of the call, KV head), also where heads or layers share one.
+  // Of a (layer of the call, KV head), also where heads or layers share a list: its number, its
+  // rows, and how many they are. At throws std::out_of_range where there are no lists.
+  size_t NumberOf(uint32_t layer, uint32_t head) const;
   const std::vector<int32_t>& At(uint32_t layer, uint32_t head) const;
+  uint32_t CountAt(uint32_t layer, uint32_t head) const;
 };
 
 struct LayerOutcome {

@@ -39,6 +39,7 @@ struct ObserveRequest {
   Act act;
   std::optional<AngleMode> renumber;
   LengthRule lengths = LengthRule::kAny;
+  KeptFormat kept_format = KeptFormat::kIndices;
 };
 
 struct ObserveStepResult {
