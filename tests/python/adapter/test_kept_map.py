@@ -50,6 +50,19 @@ def test_a_lost_answer_is_said() -> None:
     assert kept.tokens_of(0, 0, 0, 2).tolist() == [0, 1]
 
 
+def test_counts_without_rows_are_said() -> None:
+    kept = KeptMap(layers=1, batch=1, heads=2)
+    counts = KeptSets(Granularity.PER_HEAD, np.array([3, 1], np.int32), np.zeros(0, np.int32), (2,))
+    kept.evicted([counts], rows=10, kept=3, tokens=10)
+    assert kept.rows == 3 and kept.counts().tolist() == [[[3, 1]]]
+    with pytest.raises(ValueError, match="max_response_bytes"):
+        kept.tokens_of(0, 0, 0, 3)
+    kept.evicted([sets([0, 1], [0, 2])], rows=3, kept=2, tokens=10)  # rows of unknown rows
+    with pytest.raises(ValueError, match="max_response_bytes"):
+        kept.copy().tokens_of(0, 0, 0, 2)
+    assert kept.copy().counts().tolist() == [[[2, 2]]]
+
+
 def test_a_copy_is_independent() -> None:
     kept = KeptMap(layers=1, batch=1, heads=2)
     copy = kept.copy()

@@ -181,6 +181,18 @@ class LengthRule(enum.IntEnum):
     ONE = 3
 
 
+class KeptFormat(enum.IntEnum):
+    """How the answer says which rows were kept.
+
+    An answer over ServerLimits.max_response_bytes is refused before anything is written
+    (result_too_large): long sequences need a smaller format.
+    """
+
+    INDICES = 1  # 4 bytes per kept row
+    BITMAP = 2  # physical_len bits per list; KeptSets is the same
+    COUNTS = 4  # how many rows each list has: KeptSets.lists is empty
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     retained_mass: bool = False
@@ -208,6 +220,7 @@ class CompressRequest:
     # only where all lists have one length and `positions` of the sequences are given.
     renumber: AngleMode | None = None
     lengths: LengthRule = LengthRule.ANY
+    kept_format: KeptFormat = KeptFormat.INDICES
     measure: Measure = Measure()
     # observe goes on from these scores: a policy with window `all` over all layers.
     keep_state: bool = False
@@ -222,7 +235,8 @@ class KeptSets:
     """Kept rows, ascending, in the numbering the cache had when the call began.
 
     `indices` are all lists back to back, `counts` their lengths: layer-major, then KV head; one per layer
-    for PER_LAYER; one in all for PER_SEQUENCE. Both are read-only views of the answer's bytes.
+    for PER_LAYER; one in all for PER_SEQUENCE. Both are read-only views of the answer's bytes, but for
+    indices that came as KeptFormat.BITMAP. With KeptFormat.COUNTS there are no indices.
     """
 
     granularity: Granularity
@@ -232,19 +246,38 @@ class KeptSets:
 
     @property
     def lists(self) -> list[npt.NDArray[np.int32]]:
-        """One view per list."""
+        """One view per list. None at all with KeptFormat.COUNTS."""
+        if not self.has_rows:
+            return []
         return np.split(self.indices, np.cumsum(self.counts)[:-1])
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether the answer says which rows were kept: not with KeptFormat.COUNTS."""
+        return len(self.indices) == int(self.counts.sum(dtype=np.int64))
+
     def at(self, layer: int, head: int) -> npt.NDArray[np.int32]:
-        """The list of a (layer of the call, KV head), also where heads or layers share one."""
+        """The list of a (layer of the call, KV head), also where heads or layers share one.
+
+        ValueError with KeptFormat.COUNTS.
+        """
+        number = self.number_of(layer, head)
+        if not self.has_rows:
+            raise ValueError("the answer says how many rows were kept, not which: KeptFormat.COUNTS")
+        begin = int(self.counts[:number].sum(dtype=np.int64))
+        return self.indices[begin : begin + int(self.counts[number])]
+
+    def count_at(self, layer: int, head: int) -> int:
+        """The length of the list of a (layer of the call, KV head), in every format."""
+        return int(self.counts[self.number_of(layer, head)])
+
+    def number_of(self, layer: int, head: int) -> int:
+        """Which of the lists holds for a (layer of the call, KV head)."""
         if not 0 <= layer < len(self.heads) or not 0 <= head < self.heads[layer]:
             raise IndexError(f"no KV head {head} in layer {layer} of this call")
         if self.granularity == Granularity.PER_HEAD:
-            number = sum(self.heads[:layer]) + head
-        else:
-            number = layer if self.granularity == Granularity.PER_LAYER else 0
-        begin = int(self.counts[:number].sum())
-        return self.indices[begin : begin + int(self.counts[number])]
+            return sum(self.heads[:layer]) + head
+        return layer if self.granularity == Granularity.PER_LAYER else 0
 
     def one_length(self) -> int:
         """The length of every list. ValueError where they differ: ask for LengthRule.ONE then."""

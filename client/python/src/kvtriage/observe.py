@@ -13,6 +13,7 @@ from kvtriage.cache_description import Cache
 from kvtriage.compress import (
     Act,
     AngleMode,
+    KeptFormat,
     LengthRule,
     Outcome,
     ScoreInputs,
@@ -54,6 +55,7 @@ class ObserveRequest:
     act: Act = field(default_factory=SelectOnly)
     renumber: AngleMode | None = None
     lengths: LengthRule = LengthRule.ANY
+    kept_format: KeptFormat = KeptFormat.INDICES
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
 
 from kvtriage._link.memory_ids import MemoryIds
-from kvtriage._messages.build import bits, build, int32_array, int32_bytes
+from kvtriage._messages.bad_answer import malformed
+from kvtriage._messages.build import bits, build, int32_bytes
 from kvtriage._messages.cache import tensor_message
+from kvtriage._messages.kept_sets import kept_sets_of
 from kvtriage._messages.policy import parts_of, policy_message
 from kvtriage._messages.sequence import group_message, sequence_message, table_of
 from kvtriage.compress import (
@@ -20,7 +21,7 @@ from kvtriage.compress import (
     CompressResult,
     CopyTo,
     InPlace,
-    KeptSets,
+    KeptFormat,
     LayerOutcome,
     LengthRule,
     Quality,
@@ -33,8 +34,6 @@ from kvtriage.compress import (
     SequenceResult,
     Timing,
 )
-from kvtriage.errors import Code, KvtriageError, local_error
-from kvtriage.policy import Granularity
 from kvtriage.v1 import triage_pb2, types_pb2
 
 
@@ -91,8 +90,8 @@ def act_message(act: Act, renumber: AngleMode | None, ledger_slot: int, ids: Mem
     return kinds(select_only=kinds.SelectOnly(), renumber=turned)
 
 
-def output_message(lengths: LengthRule) -> triage_pb2.Output:
-    return build(triage_pb2.Output, format=triage_pb2.KEPT_FORMAT_INDICES, lengths=lengths)
+def output_message(lengths: LengthRule, kept_format: KeptFormat) -> triage_pb2.Output:
+    return build(triage_pb2.Output, format=kept_format, lengths=lengths)
 
 
 def compress_message(
@@ -109,7 +108,7 @@ def compress_message(
         policy=policy_message(request.policy),
         inputs=inputs_message(request.inputs, ids),
         act=act_message(request.act, request.renumber, ledger_slot, ids),
-        output=output_message(request.lengths),
+        output=output_message(request.lengths, request.kept_format),
         measure=triage_pb2.Measure(
             retained_mass=measure.retained_mass,
             output_error=measure.output_error,
@@ -121,29 +120,6 @@ def compress_message(
 
 
 # ---- answers ---------------------------------------------------------------------------------------
-
-
-def malformed(what: str) -> KvtriageError:
-    return local_error(Code.INTERNAL, "bad_answer", what)
-
-
-def _lists_for(granularity: int, heads: Seq[int]) -> int:
-    if granularity == Granularity.PER_HEAD:
-        return sum(heads)
-    if granularity == Granularity.PER_LAYER:
-        return len(heads)
-    return 1 if granularity == Granularity.PER_SEQUENCE else 0
-
-
-def _kept_sets_of(message: triage_pb2.KeptSets, heads: tuple[int, ...]) -> KeptSets:
-    counts = int32_array(message.counts_le)
-    indices = int32_array(message.indices_le)
-    lists = _lists_for(message.granularity, heads)
-    if counts is None or indices is None or lists == 0 or not len(counts) == message.lists == lists:
-        raise malformed("kept sets: wrong number of lists")
-    if counts.min() < 0 or int(counts.sum(dtype=np.int64)) != len(indices):
-        raise malformed("kept sets: counts and indices do not agree")
-    return KeptSets(Granularity(message.granularity), counts, indices, heads)
 
 
 def _layer_of(message: triage_pb2.LayerOutcome) -> LayerOutcome:
@@ -161,7 +137,11 @@ def _layer_of(message: triage_pb2.LayerOutcome) -> LayerOutcome:
 
 
 def sequence_result_of(
-    message: triage_pb2.SequenceResult, sequence: Sequence, act: Act, heads: tuple[int, ...]
+    message: triage_pb2.SequenceResult,
+    sequence: Sequence,
+    act: Act,
+    kept_format: KeptFormat,
+    heads: tuple[int, ...],
 ) -> SequenceResult:
     """The answer for a sequence of the request; `heads` of each layer that the answer is about."""
     if message.sequence_id != sequence.sequence_id:
@@ -185,7 +165,7 @@ def sequence_result_of(
         noop=message.noop,
         table=table,
         rewritten=rewritten,
-        kept_sets=_kept_sets_of(message.kept_sets, heads),
+        kept_sets=kept_sets_of(message.kept_sets, kept_format, sequence.physical_len, heads),
         layers=tuple(_layer_of(layer) for layer in message.layers),
     )
 
@@ -224,7 +204,7 @@ def compress_result_of(
         timing=timing_of(response.header.timing),
         policy=parts_of(response.policy),
         sequences=tuple(
-            sequence_result_of(message, sequence, request.act, heads)
+            sequence_result_of(message, sequence, request.act, request.kept_format, heads)
             for message, sequence in zip(response.results, request.sequences)
         ),
         quality=tuple(_quality_of(message) for message in response.quality),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kvtriage._link.memory_ids import MemoryIds
+from kvtriage._messages.bad_answer import malformed
 from kvtriage._messages.build import build
 from kvtriage._messages.compress import (
     act_message,
     inputs_message,
-    malformed,
     output_message,
     sequence_result_of,
     timing_of,
@@ -47,7 +47,7 @@ def observe_message(request: ObserveRequest, ledger_slot: int, ids: MemoryIds) -
     cutting: dict[str, Any] = {}
     if may_evict(request):
         cutting["act"] = act_message(request.act, request.renumber, ledger_slot, ids)
-        cutting["output"] = output_message(request.lengths)
+        cutting["output"] = output_message(request.lengths, request.kept_format)
     return build(
         triage_pb2.ObserveRequest,
         cache_id=ids.of_cache(request.cache),
@@ -70,7 +70,9 @@ def observe_result_of(
             raise malformed("results are of other steps")
         evicted = None
         if message.evicted:
-            evicted = sequence_result_of(message.result, step.sequence, request.act, heads)
+            evicted = sequence_result_of(
+                message.result, step.sequence, request.act, request.kept_format, heads
+            )
         steps.append(ObserveStepResult(message.sequence_id, evicted, message.draft_rows, message.started))
     return ObserveResult(
         job_id=response.header.job_id,

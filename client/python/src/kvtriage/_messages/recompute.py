@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kvtriage._link.memory_ids import MemoryIds
+from kvtriage._messages.bad_answer import malformed
 from kvtriage._messages.build import bits, build, int32_array, int32_bytes
 from kvtriage._messages.cache import tensor_message
-from kvtriage._messages.compress import malformed, timing_of
+from kvtriage._messages.compress import timing_of
 from kvtriage._messages.sequence import array_message, group_message, positions_message
 from kvtriage.errors import bad_argument
 from kvtriage.recompute import DenseRows, RecomputeRequest, RecomputeResult, RowSource

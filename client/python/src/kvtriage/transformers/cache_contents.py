@@ -105,7 +105,7 @@ class CacheContents(Cache):
         """[batch, kv_heads, physical_len]: which token of the text each row is, counted from 0.
 
         -1: a row that a head does not use (LengthRule.ANY). ValueError when the answer to an eviction was
-        lost: the rows are right then, but not known.
+        lost, or had no room for the rows: they are right then, but not known.
         """
         rows = self.physical_len
         heads = [

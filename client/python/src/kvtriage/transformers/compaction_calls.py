@@ -22,6 +22,7 @@ from kvtriage import (
     SequenceFate,
     Session,
 )
+from kvtriage.transformers.answer_format import AnswerFormat, rows_of
 from kvtriage.transformers.lent_cache import LentCache
 from kvtriage.transformers.lent_tensor import finish_writes
 from kvtriage.transformers.query_capture import QueryCapture
@@ -43,8 +44,10 @@ class CompactionCalls:
         lengths: LengthRule,
         renumber: bool,
         call: CallOptions,
+        answers: AnswerFormat,
     ) -> None:
         self._session, self._lent, self._book = session, lent, book
+        self._answers = answers
         self._capture, self._inputs = capture, inputs
         self._lengths, self._call = lengths, call
         # A model of transformers has a float32 table of angles.
@@ -75,6 +78,7 @@ class CompactionCalls:
             act=SelectOnly() if select_only else InPlace(),
             renumber=None if select_only else self._renumber,
             lengths=self._lengths,
+            kept_format=self._answers.choose(rows, rows_of(rows, kept_tokens, kept_ratio)),
             measure=measure,
             keep_state=keep_state,
         )

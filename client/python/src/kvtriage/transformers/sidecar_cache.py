@@ -21,6 +21,7 @@ from kvtriage import (
     ScorerKind,
     Session,
 )
+from kvtriage.transformers.answer_format import AnswerFormat
 from kvtriage.transformers.attachment import attached
 from kvtriage.transformers.cache_contents import CacheContents
 from kvtriage.transformers.compaction_calls import CompactionCalls
@@ -49,6 +50,9 @@ class SidecarCache(CacheContents):
     A service that is away changes nothing but the memory: the text goes on uncompressed, which is logged
     and counted in `evictions_missed`. Only rows that a dying service left half moved raise, KvDamaged.
 
+    An answer says which rows were kept as long as that fits ServerLimits.max_response_bytes: batch x layers
+    x KV heads x rows / 8 bytes at most. Beyond, evictions go on, and original_positions raises.
+
     A context manager, or close() it. One thread at a time, as the model itself.
     """
 
@@ -75,8 +79,7 @@ class SidecarCache(CacheContents):
             service that goes away must not end the generation.
         kept_tokens or kept_ratio: rows that stay, per layer and head. A ratio is of all tokens seen at the
             end of each prompt, and evictions while generating keep that number. Neither: `evict` does
-            nothing, for programs that call `compress` themselves. An answer names every kept row (4 bytes
-            each, layers x heads x rows) and must fit ServerLimits.max_response_bytes.
+            nothing, for programs that call `compress` themselves.
         query_rows: queries to capture. None: what the policy reads. Fewer make its window shorter; more
             are there for other policies that `compress` names.
         every: generated tokens between two evictions.
@@ -96,7 +99,8 @@ class SidecarCache(CacheContents):
         check_amount(kept_tokens, kept_ratio)
         if query_rows is not None and query_rows < 0:
             raise ValueError(f"query_rows={query_rows}")
-        self._known = session.get_server_info().policies
+        server = session.get_server_info()
+        self._known = server.policies
         self._policy = resolve_policy(self._known, policy)
         check_known(self._known, self._policy.policy)
         if self._policy.scorer is ScorerKind.EXPECTED_ATTENTION:
@@ -129,7 +133,15 @@ class SidecarCache(CacheContents):
             super().close()
             raise
         self._calls = CompactionCalls(
-            session, self.lent, self.book, self.capture, self.scorer_inputs, lengths, renumber, call
+            session,
+            self.lent,
+            self.book,
+            self.capture,
+            self.scorer_inputs,
+            lengths,
+            renumber,
+            call,
+            AnswerFormat(server.limits.max_response_bytes, batch, geometry.layers, geometry.kv_heads),
         )
         self.evictions = 0
         self.evictions_missed = 0
@@ -177,7 +189,8 @@ class SidecarCache(CacheContents):
         policy: None is the cache's own. kept_ratio is of the rows in the cache.
         query_rows: newest query rows to bring; None: those that the policy reads, and for measures of a
             policy that reads none all that were captured.
-        select_only: nothing is written; the outcome has the kept sets and measures.
+        select_only: nothing is written; the outcome has the kept sets and measures. Sets that do not fit an
+            answer come without rows (KeptSets.has_rows).
 
         Raises KvDamaged when rows were lost, RuntimeError inside a forward pass. What the service refuses
         is in the outcome.
