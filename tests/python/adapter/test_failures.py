@@ -13,7 +13,7 @@ from typing import Any
 import kvtriage
 import pytest
 import torch
-from kvtriage import Policy, PolicyParts, Protect, Window
+from kvtriage import LengthRule, Policy, PolicyParts, Protect, Window
 from kvtriage.transformers import KvDamaged, SidecarCache, generate
 from masked_reference import Evictions, reference_logits, watch
 from tiny_models import LAYERS, tiny_model, tokens
@@ -114,6 +114,24 @@ def test_dead_after_it_moved_everything(start_service: Start, fault: str) -> Non
         assert cache.evictions == 1 and cache.evictions_missed == 2
         with pytest.raises(ValueError, match="answer to an eviction was lost"):
             cache.original_positions(0)
+
+
+def test_heads_of_unequal_length_when_the_answer_is_lost(start_service: Start) -> None:
+    """How many rows each head kept is in the ledger, so that no row without a token is attended to."""
+    model = tiny_model()
+    uneven = Policy("adakv", PolicyParts(window=Window(last=8), protect=Protect(recent=8)))
+    texts = []
+    for flags in ([], ["--fault=ledger.after_closed:kill"]):
+        service = start_service(*flags)
+        with (
+            kvtriage.connect(service.endpoint) as session,
+            SidecarCache(
+                model, session, 96, policy=uneven, kept_tokens=24, lengths=LengthRule.ANY, every=1000
+            ) as cache,
+        ):
+            texts.append(plainly(model, cache))
+            assert cache.evictions == 1 and cache.holes is not None
+    assert torch.equal(*texts)
 
 
 def test_part_of_a_batch_was_moved(start_service: Start) -> None:

@@ -42,12 +42,19 @@ def test_heads_of_unequal_length_have_holes() -> None:
 
 def test_a_lost_answer_is_said() -> None:
     kept = KeptMap(layers=1, batch=1, heads=2)
-    kept.evicted(None, rows=10, kept=3, tokens=10)
-    assert kept.rows == 3
+    kept.evicted(None, rows=10, kept=3, tokens=10, ledger=[np.array([3, 2], np.int32)])
+    assert kept.rows == 3 and kept.counts().tolist() == [[[3, 2]]]
     with pytest.raises(ValueError, match="lost"):
         kept.tokens_of(0, 0, 0, 3)
     kept.clear()
     assert kept.tokens_of(0, 0, 0, 2).tolist() == [0, 1]
+
+
+def test_the_ledger_has_one_number_for_heads_that_share_a_set() -> None:
+    kept = KeptMap(layers=2, batch=2, heads=3)
+    ledger = [np.array([5, 4], np.int32), np.array([2, 1], np.int32)]
+    kept.evicted(None, rows=9, kept=5, tokens=9, ledger=ledger)
+    assert kept.counts().tolist() == [[[5] * 3, [2] * 3], [[4] * 3, [1] * 3]]
 
 
 def test_counts_without_rows_are_said() -> None:

@@ -191,7 +191,8 @@ class CacheContents(Cache):
             return False
         rows, left = self.physical_len, lengths.pop()
         sets = [result.kept_sets for result in outcome.result.sequences] if outcome.result else None
-        self._kept.evicted(sets, rows, left, self.logical_len)
+        ledger = [fate.kept_rows for fate in applied]
+        self._kept.evicted(sets, rows, left, self.logical_len, ledger)
         self.book.evicted(rows - left, [fate.kv_revision for fate in applied])
         self.set_rows(left)
         self.capture.evicted()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
+
 import numpy as np
 import numpy.typing as npt
 
@@ -32,14 +34,12 @@ class KeptMap:
         none: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self._kept: Lists = [[[none] * heads for _ in range(batch)] for _ in range(layers)]
         self._unknown = ""  # why the rows are not known any more
-        self._counts: npt.NDArray[np.int32] | None = np.zeros(self._shape, np.int32)
+        self._counts: npt.NDArray[np.int32] = np.zeros(self._shape, np.int32)
         self._tokens = 0  # seen when the last eviction was made
         self.rows = 0  # kept by it: the longest list
 
     def counts(self) -> npt.NDArray[np.int32]:
-        """Rows kept by the last eviction [layers, batch, heads]. ValueError when its answer was lost."""
-        if self._counts is None:
-            raise ValueError(_LOST)
+        """Rows kept by the last eviction [layers, batch, heads], also when its answer was lost."""
         return self._counts
 
     def tokens_of(self, layer: int, sequence: int, head: int, rows: int) -> npt.NDArray[np.int32]:
@@ -51,16 +51,25 @@ class KeptMap:
         later = np.arange(self._tokens, self._tokens + max(0, rows - self.rows), dtype=np.int32)
         return np.concatenate([kept, hole, later])[:rows]
 
-    def evicted(self, sets: list[KeptSets] | None, rows: int, kept: int, tokens: int) -> None:
+    def evicted(
+        self,
+        sets: list[KeptSets] | None,
+        rows: int,
+        kept: int,
+        tokens: int,
+        ledger: Seq[npt.NDArray[np.int32]] = (),
+    ) -> None:
         """An eviction left `kept` of `rows` rows after `tokens` tokens.
 
         `sets`: one per sequence; None when the answer was lost. Then the rows are not known any more, nor
-        after an answer that says only how many they are.
+        after an answer that says only how many they are. How many they are is in `ledger` then, per sequence
+        the SequenceFate.kept_rows: layer-major, one number per KV head or per layer.
         """
         layers, batch, heads = self._shape
-        self._counts = None
         if sets is None:
             self._unknown = self._unknown or _LOST
+            lists = [np.broadcast_to(counts.reshape(layers, -1), (layers, heads)) for counts in ledger]
+            self._counts = np.stack(lists, axis=1)
         else:
             counts = [
                 [[kept_sets.count_at(layer, head) for head in range(heads)] for kept_sets in sets]
