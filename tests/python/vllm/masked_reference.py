@@ -1,0 +1,75 @@
+"""The right answer: transformers' own model over the whole text, with masks instead of a smaller cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AttentionInterface, AutoModelForCausalLM, DynamicCache
+
+_kept: list[torch.Tensor | None] = [None]  # per layer: [heads, tokens], what is visible of the oldest ones
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """After `total` tokens; `tokens` [layers, heads, kept] stayed."""
+
+    total: int
+    tokens: np.ndarray
+
+
+def _attend(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **_: Any) -> Any:
+    q, k, v = q[0], k[0], v[0]
+    total, new, group = k.shape[1], q.shape[1], q.shape[0] // k.shape[0]
+    visible = torch.arange(total)[None] <= torch.arange(total - new, total)[:, None]
+    visible = visible[None].repeat(q.shape[0], 1, 1)
+    if _kept[0] is not None:
+        of_layer = _kept[0][module.layer_idx]
+        old = torch.ones(k.shape[0], total, dtype=torch.bool)
+        old[:, : of_layer.shape[1]] = of_layer
+        visible &= old.repeat_interleave(group, 0)[:, None]
+    logits = (q @ k.repeat_interleave(group, 0).mT * scaling).masked_fill(~visible, float("-inf"))
+    out = torch.softmax(logits, -1) @ v.repeat_interleave(group, 0)
+    return out[None].transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register("kvtriage_masked", _attend)
+
+
+class MaskedReference:
+    def __init__(self, folder: Path) -> None:
+        self._model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="kvtriage_masked"
+        ).eval()
+
+    @torch.no_grad()
+    def check(
+        self, prompt: Sequence[int], answer: Sequence[int], compactions: Sequence[Compaction]
+    ) -> tuple[int, float]:
+        """How many tokens of `answer` are the greedy ones, and the smallest gap between the best two logits."""
+        cache, _kept[0] = DynamicCache(), None
+        logits = self._model(torch.tensor([list(prompt)]), past_key_values=cache).logits[0, -1]
+        total, gap = len(prompt), float("inf")
+        for place, token in enumerate(answer):
+            best = logits.topk(2)
+            gap = min(gap, float(best.values[0] - best.values[1]))
+            if int(best.indices[0]) != token:
+                return place, gap
+            due = [each for each in compactions if each.total <= total]
+            _kept[0] = _visible(due[-1]) if due else None
+            position = torch.tensor([[total]])
+            logits = self._model(
+                torch.tensor([[token]]), past_key_values=cache, position_ids=position
+            ).logits[0, -1]
+            total += 1
+        return len(answer), gap
+
+
+def _visible(compaction: Compaction) -> torch.Tensor:
+    layers, heads, _ = compaction.tokens.shape
+    visible = torch.zeros(layers, heads, compaction.total, dtype=torch.bool)
+    return visible.scatter_(2, torch.from_numpy(compaction.tokens).long(), True)
