@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# environment.sh NAME: makes the virtual environment NAME (client or llm, from NAME.txt here) unless it is
+# environment.sh NAME: makes the virtual environment NAME (client, llm or vllm, from NAME.txt here) unless it is
 # there, and prints its folder. It lies outside the tree, in $KVTRIAGE_PYTHON_CACHE or the user's cache
 # folder, under a name made of what it was made from: a changed list is a new environment. It is made with
 # the first python3 that will do, or with the one that KVTRIAGE_PYTHON names.

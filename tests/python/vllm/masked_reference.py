@@ -16,10 +16,10 @@ _kept: list[torch.Tensor | None] = [None]  # per layer: [heads, tokens], what is
 
 @dataclass(frozen=True)
 class Compaction:
-    """After `total` tokens; `tokens` [layers, heads, kept] stayed."""
+    """After `total` tokens; `tokens` [layers, heads, kept] stayed. None: the rows were lost and computed anew."""
 
     total: int
-    tokens: np.ndarray
+    tokens: np.ndarray | None
 
 
 def _attend(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **_: Any) -> Any:
@@ -69,7 +69,9 @@ class MaskedReference:
         return len(answer), gap
 
 
-def _visible(compaction: Compaction) -> torch.Tensor:
+def _visible(compaction: Compaction) -> torch.Tensor | None:
+    if compaction.tokens is None:
+        return None
     layers, heads, _ = compaction.tokens.shape
     visible = torch.zeros(layers, heads, compaction.total, dtype=torch.bool)
     return visible.scatter_(2, torch.from_numpy(compaction.tokens).long(), True)

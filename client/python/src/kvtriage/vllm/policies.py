@@ -61,7 +61,7 @@ def served_policy(name: str, window: int | None = None) -> ServedPolicy:
 
     UnsupportedEngine for a policy that vLLM cannot serve, with the reason, and for unknown names.
     """
-    base, _, suffix = name.partition("+")
+    base = name.partition("+")[0]
     if base in _REFUSED:
         raise UnsupportedEngine(f"kvtriage: policy {name!r} cannot be served: {_REFUSED[base]}")
     if name not in served_names():

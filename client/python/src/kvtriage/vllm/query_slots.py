@@ -7,21 +7,18 @@ import torch
 from kvtriage import Access, HostMemory, Region, RegionSpec, TensorSpec, dense_tensor
 from kvtriage.vllm.layout import DTYPES
 
-# Room per request beyond its window: rows that come while a compaction is put off.
-_LEAST_ROWS = 64
-
 
 class QuerySlots:
     """Queries [layers, slots * rows, q_heads, dim] after RoPE. A request has one slot, or none.
 
-    A slot is filled from its first row on and never wraps round. What one step adds is planned once (`add`)
+    `window` is the largest of any request. A slot is filled from its first row on and never wraps round. What one step adds is planned once (`add`)
     and copied by every layer (`copy`).
     """
 
     def __init__(
         self, layers: int, slots: int, window: int, q_heads: int, dim: int, dtype: torch.dtype
     ) -> None:
-        self.rows = max(window, _LEAST_ROWS)
+        self.rows = window
         self._shape = (layers, slots * self.rows, q_heads, dim)
         self._dtype = dtype
         size = layers * slots * self.rows * q_heads * dim * dtype.itemsize

@@ -13,6 +13,8 @@ from kvtriage.vllm.versions import UnsupportedEngine
 # Names in SamplingParams.extra_args: one mapping, or flat as in the server's vllm_xargs.
 _ARGS, _FLAT = "kvtriage", "kvtriage_"
 _OF_A_REQUEST = ("keep", "every", "policy", "window")
+# Queries for which every request has room, whatever the connector's own window.
+LEAST_WINDOW = 64
 
 
 class BadRequest(ValueError):
@@ -37,6 +39,11 @@ class Settings:
     @property
     def observes(self) -> bool:
         return self.mode == "observe"
+
+    @property
+    def most_window(self) -> int:
+        """Of any request: what there is room for."""
+        return max(LEAST_WINDOW, self.window or 0)
 
     @staticmethod
     def of(extra: Mapping[str, Any]) -> Settings:
@@ -73,6 +80,8 @@ def plan_of(settings: Settings, extra_args: Mapping[str, Any] | None, prompt_row
     unknown = sorted(set(asked) - set(_OF_A_REQUEST))
     if unknown:
         _reject(f"unknown setting {unknown[0]!r}; one of {', '.join(_OF_A_REQUEST)}, off")
+    if (_whole(asked.get("window")) or 0) > settings.most_window:
+        _reject(f"window={asked['window']!r}: at most {settings.most_window} (the connector's 'window', or 64)")
     merged = replace(settings, **{name: _read(name, value, _reject) for name, value in asked.items()})
     if merged.keep is None:
         if asked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
@@ -30,6 +30,8 @@ COUNTERS = {
 @dataclass
 class Stats(KVConnectorStats):
     """Sums since the last step, by the names of COUNTERS."""
+
+    data: dict[str, float] = field(default_factory=dict)
 
     def count(self, name: str) -> None:
         self.add(name, 1)

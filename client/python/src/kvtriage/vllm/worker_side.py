@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kvtriage import CompressOutcome, Outcome, Registration, SequenceFate
+from kvtriage import Access, CompressOutcome, Outcome, Registration, SequenceFate
 from kvtriage.vllm.compaction_calls import CompactionCalls, Due
 from kvtriage.vllm.kv_memory import AllocateShared
 from kvtriage.vllm.layout import Layout, cache_spec, prove_layout
@@ -68,23 +68,17 @@ class WorkerSide:
                 raise UnsupportedEngine(f"kvtriage: the KV cache of {name} differs, or is not in lent memory")
             offsets.append(offset)
         prove_layout(layout, first, cache.dtype)
-        # Room for any window that a request may ask for within the protected rows of snapkv.
-        window = self._settings.window or 64
-        q_heads = first.impl.num_heads
+        q_heads, window = first.impl.num_heads, self._settings.most_window
         self._slots = QuerySlots(
             len(offsets), self._settings.slots, window, q_heads, layout.dim, cache.dtype
         )
         spec = cache_spec(layout, cache.dtype, offsets, q_heads)
-        regions = [self.memory.memory.lend(access=self._access()), self._slots.lend()]
+        access = Access.READ if self._settings.observes else Access.READ_WRITE
+        regions = [self.memory.memory.lend(access=access), self._slots.lend()]
         self._link = ServiceLink(self._settings, Registration(regions, [spec]))
         self._calls = CompactionCalls(self._link, self._slots, first.impl, self._settings.observes)
         for index, layer in enumerate(layers.values()):
             layer.impl.forward = self._tapped(layer.impl.forward, index)
-
-    def _access(self) -> Any:
-        from kvtriage import Access
-
-        return Access.READ if self._settings.observes else Access.READ_WRITE
 
     def _tapped(self, forward: Callable[..., Any], index: int) -> Callable[..., Any]:
         """vLLM hands connectors the keys and values, but not the queries."""

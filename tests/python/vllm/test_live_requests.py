@@ -1,0 +1,71 @@
+"""The tokens of compacted requests are the right ones, in the real engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kvtriage
+import pytest
+from engine import Ask, Job, Ran, run
+from masked_reference import MaskedReference
+from records import compactions_of, pool_of
+
+TOKENS = 100
+# Requests that are sent at once: half of them are compacted.
+MIXED = [
+    {"kvtriage": {"keep": 0.4, "every": 32}},
+    None,
+    {"kvtriage": {"keep": 0.2, "every": 32, "policy": "snapkv+obc-key", "window": 16}},
+    {"kvtriage": False},
+    {"kvtriage_keep": "0.4", "kvtriage_policy": "streaming", "kvtriage_every": 0},
+    None,
+]
+
+
+@pytest.fixture(scope="module")
+def stock(tiny_model: Path, prompts: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """vLLM without the plugin."""
+    batch = [Ask(prompt, TOKENS) for prompt in prompts]
+    return run(Job(str(tiny_model), [batch]), tmp_path_factory.mktemp("stock"))
+
+
+# Chunks of 96 tokens: windows of queries lie in two of them.
+@pytest.mark.parametrize(("block", "chunk"), [(32, 2048), (64, 96)])
+def test_tokens_are_right(
+    kvtriaged: str,
+    tiny_model: Path,
+    prompts: list[list[int]],
+    reference: MaskedReference,
+    stock: Ran,
+    tmp_path: Path,
+    block: int,
+    chunk: int,
+) -> None:
+    with kvtriage.PrivateService(program=kvtriaged) as service:
+        batches = [
+            [Ask(prompt, TOKENS, {"kvtriage": {"keep": 4096}}) for prompt in prompts[:3]],
+            [Ask(prompt, TOKENS, args) for prompt, args in zip(prompts, MIXED)],
+        ]
+        engine = {"block_size": block, "max_num_batched_tokens": chunk}
+        ran = run(Job(str(tiny_model), batches, {"endpoint": service.endpoint}, engine), tmp_path)
+        moved = service.metric("kvtriage_requests_total", 'op="compress"')
+    print(moved)
+
+    for answer, expected in zip(ran.answers[0], stock.answers[0]):
+        assert answer.tokens == expected.tokens, "a budget that covers everything changes nothing"
+    for answer, prompt, args, expected in zip(ran.answers[1], prompts, MIXED, stock.answers[0]):
+        compactions = compactions_of(tmp_path, answer)
+        if args is None or args.get("kvtriage") is False:
+            assert not compactions
+            assert answer.tokens == expected.tokens
+            continue
+        assert len(compactions) == (4 if "kvtriage" in args else 1)  # at the end of the prompt, +32, +64, +96
+        assert answer.tokens != expected.tokens, "the compaction makes no difference: this proves nothing"
+        right, gap = reference.check(prompt, answer.tokens, compactions)
+        assert right == TOKENS, f"token {right} differs; the smallest gap of the best two was {gap}"
+    _expect_no_block_is_lost(tmp_path)
+
+
+def _expect_no_block_is_lost(folder: Path) -> None:
+    for pool in pool_of(folder):
+        assert pool["free"] + pool["held"] + pool["quarantined"] == pool["all"] - 1  # block 0 is nobody's
