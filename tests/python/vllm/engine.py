@@ -103,6 +103,8 @@ def _main(job_file: str, out_file: str) -> None:
     llm = LLM(job["model"], **arguments)
     answers, seconds = [], []
     for batch in job["batches"]:
+        if answers and job["connector"] is not None:
+            _wait_alive(llm)
         begin = time.monotonic()
         outputs = llm.generate(
             [{"prompt_token_ids": ask["prompt"]} for ask in batch],
@@ -130,6 +132,17 @@ def _main(job_file: str, out_file: str) -> None:
             ]
         )
     Path(out_file).write_text(json.dumps({"answers": answers, "seconds": seconds}))
+
+
+def _wait_alive(llm: Any) -> None:
+    """Runs tiny requests until the worker is attached to a service (recording_connector.py says so)."""
+    from vllm import SamplingParams
+
+    alive = Path(os.environ["KVTRIAGE_RECORD"]) / "alive"
+    deadline = time.monotonic() + 30
+    while not alive.exists() and time.monotonic() < deadline:
+        params = SamplingParams(max_tokens=1, detokenize=False, extra_args={"kvtriage": False})
+        llm.generate([{"prompt_token_ids": [2, 3]}], params, use_tqdm=False)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The plugin, with a record of what happened in the folder KVTRIAGE_RECORD, and faults on demand.
 
 One NNNN.npz per compaction: request, total (tokens), tokens [layers, heads, kept]; per lost request one
-without tokens. waits.json: how long each step waited. blocks.jsonl: the pool at every step.
+without tokens. dump.safetensors: what the first compaction saw. waits.json: how long each step waited. blocks.jsonl: the pool at every step.
 KVTRIAGE_SIGNAL=NUMBER:SIGNAL sends a signal to kvtriaged just before the compaction NUMBER (from 1) is asked for.
 """
 
@@ -14,8 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import kvtriage
 import kvtriage.vllm
 import numpy as np
+from safetensors.torch import save_file
 
 
 class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
@@ -33,15 +35,17 @@ class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         super().register_kv_caches(kv_caches)
+        self._caches = list(kv_caches.values())
         worker = self.worker
         run, lose = worker._calls.run, worker._lost
 
         def recorded_run(due: Any) -> Any:
             self._send_signal(len(due))
+            self._dump(due[0])
             outcomes = run(due)
             for item, outcome in zip(due, outcomes):
-                if outcome is not None and outcome.result is not None:
-                    self._record_cut(item, outcome.result.sequences[0])
+                if outcome is not None and outcome.fates[0].outcome is kvtriage.Outcome.APPLIED:
+                    self._record_cut(item, _kept_rows(item, outcome))
             return outcomes
 
         def recorded_lose(item: Any, outcome: Any) -> None:
@@ -55,6 +59,8 @@ class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
         super().wait_for_save()
         self._waits.append(time.monotonic() - begin)
         (self._folder / "waits.json").write_text(json.dumps(self._waits))
+        alive = self._folder / "alive"
+        alive.unlink(missing_ok=True) if self.worker._link.lent is None else alive.touch()
 
     def _send_signal(self, asked: int) -> None:
         number, _, signal = os.environ.get("KVTRIAGE_SIGNAL", "0:0").partition(":")
@@ -65,10 +71,37 @@ class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
             (self._folder / "signalled").touch()
         self._asked += asked
 
-    def _record_cut(self, item: Any, result: Any) -> None:
-        sets = result.kept_sets
-        layers, heads = len(sets.heads), sets.heads[0]
-        kept = np.stack([[sets.at(layer, head) for head in range(heads)] for layer in range(layers)])
+    def _dump(self, item: Any) -> None:
+        """What the first compaction sees, in the CLI's format: dump.safetensors."""
+        file = self._folder / "dump.safetensors"
+        if file.exists() or item.live.slot is None:
+            return
+        layout, slots = self.worker._layout, self.worker._slots
+        begin, count = slots.span(item.live.slot)
+        tensors = {}
+        for layer, cache in enumerate(self._caches):
+            for name, view in (("k", layout.keys(cache)), ("v", layout.values(cache))):
+                rows = view[item.table].transpose(1, 2).flatten(0, 1)[: item.rows]
+                tensors[f"layers.{layer}.{name}"] = rows.transpose(0, 1).contiguous()
+            queries = slots._queries[layer, begin : begin + count]
+            tensors[f"layers.{layer}.q"] = queries.transpose(0, 1).contiguous()
+        layers = len(self._caches)
+        save_file(
+            tensors,
+            file,
+            metadata={
+                "format": "kvtriage-dump-1",
+                "kind": "cache",
+                "scale": str(self.worker._calls._scale),
+                "query_stage": "after_rope",
+                "layers": str(layers),
+                "dumped_layers": json.dumps(list(range(layers))),
+            },
+        )
+
+    def _record_cut(self, item: Any, kept: np.ndarray) -> None:
+        """kept: rows [layers, heads, kept]."""
+        layers, heads, _ = kept.shape
         live, total = item.live, item.rows + item.live.dropped
         old = self._tokens.get(live.request_id) if live.dropped else None
         if old is None:
@@ -102,3 +135,19 @@ class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
             with open(self._folder / "blocks.jsonl", "a") as file:
                 file.write(json.dumps(pool) + "\n")
         return super().build_connector_meta(scheduler_output)
+
+
+def _kept_rows(item: Any, outcome: Any) -> np.ndarray:
+    """[layers, heads, kept]: from the answer; of one that was lost, as `streaming` keeps them."""
+    if outcome.result is not None:
+        sets = outcome.result.sequences[0].kept_sets
+        layers, heads = range(len(sets.heads)), range(sets.heads[0])
+        return np.stack([[sets.at(layer, head) for head in heads] for layer in layers])
+    assert item.live.plan.policy.policy.name == "streaming", "the sets of this policy cannot be guessed"
+    fate = outcome.fates[0]
+    sinks = item.live.plan.policy.sinks
+    rows = [*range(sinks), *range(item.rows - (fate.kept - sinks), item.rows)]
+    return np.broadcast_to(np.array(rows, np.int32), (*fate.kept_rows.reshape(_LAYERS, -1).shape, fate.kept))
+
+
+_LAYERS = 2  # of the tiny model

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from pathlib import Path
 
 import kvtriage
 import pytest
 from engine import Ask, Job, Ran, run
-from masked_reference import MaskedReference
+from masked_reference import Compaction, MaskedReference
 from records import compactions_of, pool_of
 
+BIN = Path(os.environ.get("KVTRIAGE_BIN", Path(__file__).resolve().parents[3] / "build" / "dev" / "bin"))
 TOKENS = 100
 # Requests that are sent at once: half of them are compacted.
 MIXED = [
@@ -48,8 +52,8 @@ def test_tokens_are_right(
         ]
         engine = {"block_size": block, "max_num_batched_tokens": chunk}
         ran = run(Job(str(tiny_model), batches, {"endpoint": service.endpoint}, engine), tmp_path)
-        moved = service.metric("kvtriage_requests_total", 'op="compress"')
-    print(moved)
+        applied = service.metric("kvtriage_decisions_total", 'outcome="applied"')
+    assert applied > 0, "the service's own page shows no decision"
 
     for answer, expected in zip(ran.answers[0], stock.answers[0]):
         assert answer.tokens == expected.tokens, "a budget that covers everything changes nothing"
@@ -64,6 +68,18 @@ def test_tokens_are_right(
         right, gap = reference.check(prompt, answer.tokens, compactions)
         assert right == TOKENS, f"token {right} differs; the smallest gap of the best two was {gap}"
     _expect_no_block_is_lost(tmp_path)
+    _expect_the_clis_sets(tmp_path, compactions_of(tmp_path, ran.answers[1][0])[0])
+
+
+def _expect_the_clis_sets(folder: Path, compaction: Compaction) -> None:
+    """Of the first request: the CLI decides the same on a dump of the same tensors."""
+    command = [BIN / "kvtriage", "compress", "--json", "--policy=snapkv", "--keep=0.4"]
+    asked = subprocess.run(
+        [*command, f"--dump={folder / 'dump.safetensors'}"], check=True, capture_output=True, timeout=60
+    )
+    layers = json.loads(asked.stdout)["runs"][0]["layers"]
+    assert compaction.tokens is not None
+    assert [layer["kept"] for layer in layers] == compaction.tokens.tolist()
 
 
 def _expect_no_block_is_lost(folder: Path) -> None:
