@@ -51,22 +51,30 @@ class MaskedReference:
         self, prompt: Sequence[int], answer: Sequence[int], compactions: Sequence[Compaction]
     ) -> tuple[int, float]:
         """How many tokens of `answer` are the greedy ones, and the smallest gap between the best two logits."""
-        cache, _kept[0] = DynamicCache(), None
-        logits = self._model(torch.tensor([list(prompt)]), past_key_values=cache).logits[0, -1]
-        total, gap = len(prompt), float("inf")
+        logits, cache = self._read(prompt)
+        total, gap, known = len(prompt), float("inf"), 0
         for place, token in enumerate(answer):
             best = logits.topk(2)
             gap = min(gap, float(best.values[0] - best.values[1]))
             if int(best.indices[0]) != token:
                 return place, gap
             due = [each for each in compactions if each.total <= total]
-            _kept[0] = _visible(due[-1]) if due else None
-            position = torch.tensor([[total]])
-            logits = self._model(
-                torch.tensor([[token]]), past_key_values=cache, position_ids=position
-            ).logits[0, -1]
             total += 1
+            if len(due) > known and due[-1].tokens is None:
+                # Rows that were computed while some were hidden are gone too.
+                logits, cache = self._read([*prompt, *answer[: place + 1]])
+            else:
+                _kept[0] = _visible(due[-1]) if due else None
+                position = torch.tensor([[total - 1]])
+                token_ids = torch.tensor([[token]])
+                logits = self._model(token_ids, past_key_values=cache, position_ids=position).logits[0, -1]
+            known = len(due)
         return len(answer), gap
+
+    def _read(self, text: Sequence[int]) -> tuple[torch.Tensor, DynamicCache]:
+        """The whole text at once, every token seen."""
+        cache, _kept[0] = DynamicCache(), None
+        return self._model(torch.tensor([list(text)]), past_key_values=cache).logits[0, -1], cache
 
 
 def _visible(compaction: Compaction) -> torch.Tensor | None:
