@@ -1,7 +1,7 @@
 # Two commands for everybody: `make demo` and `make test`. Both install what is missing (Debian
 # packages, deploy/debian/packages.txt) and build first.
 .DEFAULT_GOAL := build
-.PHONY: build packages demo demo-llm eval test test-dev test-asan test-tsan bench gpu-package lint format clean
+.PHONY: build packages demo demo-llm demo-vllm eval test test-dev test-asan test-tsan bench gpu-package lint format clean
 
 build: packages
 	cmake --preset dev
@@ -28,6 +28,13 @@ demo-llm: packages
 	cmake --preset dev -DKVTRIAGE_BUILD_TESTS=OFF -DKVTRIAGE_BUILD_BENCH=OFF -B build/demo
 	cmake --build build/demo --target kvtriaged
 	TQDM_DISABLE=1 deploy/python/run.sh llm build/demo python deploy/demo/llm
+
+# kvtriaged beside vLLM, over HTTP, with and without compaction (client/python/vllm.md). Makes a Python
+# environment with vLLM (6.4 GB) the first time.
+demo-vllm: packages
+	cmake --preset dev -DKVTRIAGE_BUILD_TESTS=OFF -DKVTRIAGE_BUILD_BENCH=OFF -B build/demo
+	cmake --build build/demo --target kvtriaged
+	deploy/python/run.sh vllm build/demo python deploy/demo/vllm
 
 # Fast tests first; each stage ends with ctest's summary.
 test: test-dev test-asan test-tsan
