@@ -41,10 +41,12 @@ def main() -> int:
             loads["stock vLLM"] = _report("stock vLLM", run_load(server, texts, options.answer))
         for keep in (0.2, 0.1):
             name = f"keep {keep:.0%}"
-            with kvtriage.PrivateService(["--lane.cpu_threads=0"]) as service:
-                with Server(model, [*_flags(options), *_plugin_flags(service, keep)], log) as server:
-                    loads[name] = _report(name, run_load(server, texts, options.answer))
-                    _print_decisions(service, server)
+            with (
+                kvtriage.PrivateService(["--lane.cpu_threads=0"]) as service,
+                Server(model, [*_flags(options), *_plugin_flags(service, keep)], log) as server,
+            ):
+                loads[name] = _report(name, run_load(server, texts, options.answer))
+                _print_decisions(service, server)
     _print_charts(loads)
     _print_answers(loads)
     return 0

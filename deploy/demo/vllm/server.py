@@ -13,11 +13,12 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, final
 
 _START_SECONDS, _END_SECONDS = 300.0, 20.0
 
 
+@final
 class Server:
     """`flags` are added to the command line. Its output goes to `log`."""
 

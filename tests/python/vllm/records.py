@@ -17,8 +17,7 @@ def compactions_of(folder: Path, answer: Answer) -> list[Compaction]:
         with np.load(path) as record:
             # The engine's id has a random end behind the last dash.
             if str(record["request"]).rpartition("-")[0] == answer.request.partition("-")[0]:
-                tokens = record["tokens"] if "tokens" in record else None
-                found.append(Compaction(int(record["total"]), tokens))
+                found.append(Compaction(int(record["total"]), record.get("tokens")))
     return found
 
 

@@ -12,8 +12,8 @@ from kvtriage.vllm.versions import check_version
 
 check_version()  # before anything that touches vLLM's insides is imported
 
-from kvtriage.vllm import request_check  # noqa: E402
-from kvtriage.vllm.connector import KVTriageConnector  # noqa: E402
+from kvtriage.vllm import request_check
+from kvtriage.vllm.connector import KVTriageConnector
 
 request_check.install()
 
