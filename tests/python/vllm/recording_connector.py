@@ -1,12 +1,15 @@
 """The plugin, with a record of what happened in the folder KVTRIAGE_RECORD, and faults on demand.
 
-One NNNN.npz per compaction: request, total (tokens), tokens [layers, heads, kept]; per lost request one
-without tokens. dump.safetensors: what the first compaction saw. waits.json: how long each step waited. blocks.jsonl: the pool at every step.
+One NNNN.npz per compaction: request, total (tokens), tokens [layers, heads, kept]; per lost or preempted
+request one without tokens. dump.safetensors: what the first compaction saw. times.jsonl: the service's microseconds
+per compaction. waits.json: how long each step waited;
+steps.json: how long it took. blocks.jsonl: the pool at every step.
 KVTRIAGE_SIGNAL=NUMBER:SIGNAL sends a signal to kvtriaged just before the compaction NUMBER (from 1) is asked for.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -29,6 +32,8 @@ class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
         self._numbers = itertools.count()
         self._asked = 0
         self._waits: list[float] = []
+        self._steps: list[float] = []
+        self._step_began = 0.0
         self._tokens: dict[str, np.ndarray] = {}  # the token of each row, [layers, heads, rows]
 
     # ---- worker --------------------------------------------------------------------------------------
@@ -43,6 +48,7 @@ class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
             self._send_signal(len(due))
             self._dump(due[0])
             outcomes = run(due)
+            self._record_times(due, outcomes)
             for item, outcome in zip(due, outcomes):
                 if outcome is not None and outcome.fates[0].outcome is kvtriage.Outcome.APPLIED:
                     self._record_cut(item, _kept_rows(item, outcome))
@@ -52,13 +58,24 @@ class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
             self._record(item.live.request_id, item.rows + item.live.dropped, None)
             lose(item, outcome)
 
-        worker._calls.run, worker._lost = recorded_run, recorded_lose
+        begin_step = worker.begin_step
+
+        def recorded_begin(runner: Any, scheduled: Any) -> None:
+            for request in scheduled.scheduled_cached_reqs.resumed_req_ids:  # they were preempted
+                self._record(request, runner.requests[request].num_tokens - 1, None)
+            self._step_began = time.monotonic()
+            begin_step(runner, scheduled)
+
+        worker._calls.run, worker._lost, worker.begin_step = recorded_run, recorded_lose, recorded_begin
 
     def wait_for_save(self) -> None:
         begin = time.monotonic()
         super().wait_for_save()
-        self._waits.append(time.monotonic() - begin)
+        end = time.monotonic()
+        self._waits.append(end - begin)
+        self._steps.append(end - self._step_began)
         (self._folder / "waits.json").write_text(json.dumps(self._waits))
+        (self._folder / "steps.json").write_text(json.dumps(self._steps))
         alive = self._folder / "alive"
         alive.unlink(missing_ok=True) if self.worker._link.lent is None else alive.touch()
 
@@ -70,6 +87,13 @@ class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
             os.kill(lent.session.state.server_pid, int(signal))
             (self._folder / "signalled").touch()
         self._asked += asked
+
+    def _record_times(self, due: Any, outcomes: Any) -> None:
+        with open(self._folder / "times.jsonl", "a") as file:
+            for item, outcome in zip(due, outcomes):
+                if outcome is not None and outcome.result is not None:
+                    times = dataclasses.asdict(outcome.result.timing)
+                    file.write(json.dumps({"rows": item.rows, **times}) + "\n")
 
     def _dump(self, item: Any) -> None:
         """What the first compaction sees, in the CLI's format: dump.safetensors."""

@@ -85,3 +85,28 @@ def _expect_the_clis_sets(folder: Path, compaction: Compaction) -> None:
 def _expect_no_block_is_lost(folder: Path) -> None:
     for pool in pool_of(folder):
         assert pool["free"] + pool["held"] + pool["quarantined"] == pool["all"] - 1  # block 0 is nobody's
+
+
+def test_preempted_requests_start_over(
+    kvtriaged: str,
+    tiny_model: Path,
+    prompts: list[list[int]],
+    reference: MaskedReference,
+    tmp_path: Path,
+) -> None:
+    """So few blocks that running requests are preempted, compacted ones among them."""
+    tokens = 150
+    args = [{"kvtriage": {"keep": 0.9, "every": 64, "window": 16}}, None] * 3
+    asks = [Ask(prompt, tokens, arg) for prompt, arg in zip(prompts, args)]
+    engine = {"num_gpu_blocks_override": 40, "max_model_len": 640}
+    with kvtriage.PrivateService(program=kvtriaged) as service:
+        ran = run(Job(str(tiny_model), [asks], {"endpoint": service.endpoint}, engine), tmp_path)
+    compacted_and_preempted = 0
+    for answer, prompt in zip(ran.answers[0], prompts):
+        compactions = compactions_of(tmp_path, answer)
+        right, gap = reference.check(prompt, answer.tokens, compactions)
+        assert right == tokens, f"token {right} differs; the smallest gap of the best two was {gap}"
+        lost = [compaction.tokens is None for compaction in compactions]
+        compacted_and_preempted += any(lost) and not lost[0]
+    assert compacted_and_preempted, "nothing was preempted after a compaction: fewer blocks are needed"
+    _expect_no_block_is_lost(tmp_path)

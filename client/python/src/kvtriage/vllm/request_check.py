@@ -11,7 +11,7 @@ from typing import Any
 
 from vllm.v1.engine.input_processor import InputProcessor
 
-from kvtriage.vllm.settings import Settings, plan_of
+from kvtriage.vllm.settings import BadRequest, Settings, plan_of
 
 _MARK = "kvtriage_checks"
 
@@ -29,7 +29,9 @@ def install() -> None:
         ours = transfer is not None and transfer.kv_connector == "KVTriageConnector"
         if ours and request.sampling_params is not None and request.prompt_token_ids is not None:
             settings = Settings.of(transfer.kv_connector_extra_config or {})
-            plan_of(settings, request.sampling_params.extra_args, len(request.prompt_token_ids))
+            plan = plan_of(settings, request.sampling_params.extra_args, len(request.prompt_token_ids))
+            if plan is not None and request.resumable and not settings.observes:
+                raise BadRequest("kvtriage: a request whose prompt comes in parts cannot be compacted: set it off")
         return request
 
     setattr(process_inputs, _MARK, True)

@@ -83,10 +83,12 @@ class WorkerSide:
     def _tapped(self, forward: Callable[..., Any], index: int) -> Callable[..., Any]:
         """vLLM hands connectors the keys and values, but not the queries."""
 
-        def tapped(layer: Any, query: Any, key: Any, value: Any, cache: Any, metadata: Any, *a: Any, **k: Any) -> Any:
+        def tapped(
+            layer: Any, query: Any, key: Any, value: Any, cache: Any, metadata: Any, *rest: Any, **named: Any
+        ) -> Any:
             if metadata is not None:  # None: a warm-up
                 self._slots.copy(index, query)
-            return forward(layer, query, key, value, cache, metadata, *a, **k)
+            return forward(layer, query, key, value, cache, metadata, *rest, **named)
 
         return tapped
 
@@ -113,9 +115,10 @@ class WorkerSide:
 
     def _forget(self, scheduled: Any) -> None:
         gone = self._book.forget(scheduled.finished_req_ids)
-        for request_id in scheduled.scheduled_cached_reqs.resumed_req_ids:
+        preempted = scheduled.scheduled_cached_reqs.resumed_req_ids | (scheduled.preempted_req_ids or set())
+        for request_id in preempted:
             live = self._book.get(request_id)
-            if live is not None:  # it was preempted
+            if live is not None:
                 live.start_anew()
                 gone.append(live)
         for live in gone:
