@@ -50,6 +50,7 @@ class WorkerSide:
         self._due: list[_DueRow] = []
         self._runner: Any = None
         self._layout: Layout | None = None
+        self._link: ServiceLink | None = None  # from register on, as are _slots and _calls
 
     # ---- start -------------------------------------------------------------------------------------
 
@@ -123,7 +124,8 @@ class WorkerSide:
                 gone.append(live)
         for live in gone:
             self._give_slot_back(live)
-        self._link.release([live.sequence_id for live in gone if live.revision or live.generation])
+        if self._link is not None:
+            self._link.release([live.sequence_id for live in gone if live.revision or live.generation])
 
     def _plan(self, live: Live, step: StepOfRequest, row: int, end: int) -> None:
         if step.due and step.rows <= live.kept_rows:
@@ -164,7 +166,8 @@ class WorkerSide:
         return report or None
 
     def close(self) -> None:
-        self._link.close()
+        if self._link is not None:
+            self._link.close()
 
     # ---- what became of a request --------------------------------------------------------------------
 
