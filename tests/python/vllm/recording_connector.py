@@ -1,9 +1,9 @@
 """The plugin, with a record of what happened in the folder KVTRIAGE_RECORD, and faults on demand.
 
 One NNNN.npz per compaction: request, total (tokens), tokens [layers, heads, kept]; per lost or preempted
-request one without tokens. dump.safetensors: what the first compaction saw. times.jsonl: the service's microseconds
-per compaction. waits.json: how long each step waited;
-steps.json: how long it took. blocks.jsonl: the pool at every step.
+request one without tokens. dump.safetensors: what the first compaction saw. times.jsonl: the service's
+microseconds per compaction. waits.json: how long each step waited; steps.json: how long it took. book.json:
+what the worker holds after the last step. blocks.jsonl: the pool at every step.
 KVTRIAGE_SIGNAL=NUMBER:SIGNAL sends a signal to kvtriaged just before the compaction NUMBER (from 1) is asked for.
 """
 
@@ -76,6 +76,8 @@ class KVTriageConnector(kvtriage.vllm.KVTriageConnector):
         self._steps.append(end - self._step_began)
         (self._folder / "waits.json").write_text(json.dumps(self._waits))
         (self._folder / "steps.json").write_text(json.dumps(self._steps))
+        book = {"live": len(self.worker._book._live), "slots": len(self.worker._slots._free)}
+        (self._folder / "book.json").write_text(json.dumps(book))
         alive = self._folder / "alive"
         alive.unlink(missing_ok=True) if self.worker._link.lent is None else alive.touch()
 

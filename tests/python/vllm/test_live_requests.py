@@ -68,6 +68,7 @@ def test_tokens_are_right(
         right, gap = reference.check(prompt, answer.tokens, compactions)
         assert right == TOKENS, f"token {right} differs; the smallest gap of the best two was {gap}"
     _expect_no_block_is_lost(tmp_path)
+    _expect_nothing_is_held(tmp_path, len(MIXED))
     _expect_the_clis_sets(tmp_path, compactions_of(tmp_path, ran.answers[1][0])[0])
 
 
@@ -80,6 +81,12 @@ def _expect_the_clis_sets(folder: Path, compaction: Compaction) -> None:
     layers = json.loads(asked.stdout)["runs"][0]["layers"]
     assert compaction.tokens is not None
     assert [layer["kept"] for layer in layers] == compaction.tokens.tolist()
+
+
+def _expect_nothing_is_held(folder: Path, requests: int) -> None:
+    """The worker knows the requests of the last batch at most, and all windows are free."""
+    book = json.loads((folder / "book.json").read_text())
+    assert book["live"] <= requests and book["slots"] == 8
 
 
 def _expect_no_block_is_lost(folder: Path) -> None:

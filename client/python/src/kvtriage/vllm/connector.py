@@ -6,7 +6,6 @@ from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
-    KVConnectorMetadata,
     KVConnectorRole,
     SupportsHMA,
 )
@@ -16,12 +15,8 @@ from kvtriage.vllm.refusals import refuse_config
 from kvtriage.vllm.scheduler_side import SchedulerSide
 from kvtriage.vllm.settings import Settings
 from kvtriage.vllm.stats import PromMetrics, Stats
-from kvtriage.vllm.step_report import StepReport
+from kvtriage.vllm.step_report import StepNews, StepReport
 from kvtriage.vllm.worker_side import WorkerSide
-
-
-class NoMetadata(KVConnectorMetadata):
-    """The scheduler has nothing to tell the worker: it sees the same schedule."""
 
 
 class KVTriageConnector(KVConnectorBase_V1, SupportsHMA):
@@ -54,6 +49,9 @@ class KVTriageConnector(KVConnectorBase_V1, SupportsHMA):
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         self.worker.register(kv_caches)
         runner_patch.install(self.worker)
+
+    def handle_preemptions(self, kv_connector_metadata: StepNews) -> None:
+        self.worker.forget(kv_connector_metadata)
 
     def wait_for_save(self) -> None:
         self.worker.end_forward()
@@ -93,8 +91,10 @@ class KVTriageConnector(KVConnectorBase_V1, SupportsHMA):
         if report is not None and self._scheduler is not None:
             self._scheduler.take(report)
 
-    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        return NoMetadata()
+    def build_connector_meta(self, scheduler_output: Any) -> StepNews:
+        resumed = scheduler_output.scheduled_cached_reqs.resumed_req_ids
+        preempted = scheduler_output.preempted_req_ids or set()
+        return StepNews(set(scheduler_output.finished_req_ids), resumed | preempted)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         return 0, False

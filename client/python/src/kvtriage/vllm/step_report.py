@@ -1,10 +1,21 @@
-"""What a worker tells the scheduler in the step in which it happened."""
+"""What the scheduler tells the worker about a step, and the worker the scheduler, in that same step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorMetadata,
+    KVConnectorWorkerMetadata,
+)
+
+
+@dataclass
+class StepNews(KVConnectorMetadata):
+    """Comes with every step, also with those that compute nothing."""
+
+    finished: set[str]
+    preempted: set[str]  # or resumed after that: their rows are gone
 
 
 @dataclass(frozen=True, slots=True)

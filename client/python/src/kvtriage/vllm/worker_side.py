@@ -21,7 +21,7 @@ from kvtriage.vllm.request_book import Live, RequestBook, StepOfRequest, step_of
 from kvtriage.vllm.service_link import ServiceLink
 from kvtriage.vllm.settings import Settings
 from kvtriage.vllm.stats import Stats
-from kvtriage.vllm.step_report import Cut, Lost, StepReport
+from kvtriage.vllm.step_report import Cut, Lost, StepNews, StepReport
 from kvtriage.vllm.versions import UnsupportedEngine
 
 log = logging.getLogger("kvtriage.vllm")
@@ -95,11 +95,23 @@ class WorkerSide:
 
     # ---- a step ------------------------------------------------------------------------------------
 
+    def forget(self, news: StepNews) -> None:
+        """Before anything else of a step: what finished requests held is free, preempted ones start anew."""
+        gone = self._book.forget(news.finished)
+        for request_id in news.preempted:
+            live = self._book.get(request_id)
+            if live is not None:
+                live.start_anew()
+                gone.append(live)
+        for live in gone:
+            self._give_slot_back(live)
+        if self._link is not None:
+            self._link.release([live.sequence_id for live in gone if live.revision or live.generation])
+
     def begin_step(self, runner: Any, scheduled: Any) -> None:
         """Before slots are computed: which requests are due, and which queries may vote (Lengths)."""
         self._runner = runner
         self._due = []
-        self._forget(scheduled)
         batch, end = runner.input_batch, 0
         for row, request_id in enumerate(batch.req_ids[: batch.num_reqs]):
             new = scheduled.num_scheduled_tokens[request_id]
@@ -113,19 +125,6 @@ class WorkerSide:
 
     def dropped(self, request_ids: list[str]) -> list[int]:
         return self._book.dropped(request_ids)
-
-    def _forget(self, scheduled: Any) -> None:
-        gone = self._book.forget(scheduled.finished_req_ids)
-        preempted = scheduled.scheduled_cached_reqs.resumed_req_ids | (scheduled.preempted_req_ids or set())
-        for request_id in preempted:
-            live = self._book.get(request_id)
-            if live is not None:
-                live.start_anew()
-                gone.append(live)
-        for live in gone:
-            self._give_slot_back(live)
-        if self._link is not None:
-            self._link.release([live.sequence_id for live in gone if live.revision or live.generation])
 
     def _plan(self, live: Live, step: StepOfRequest, row: int, end: int) -> None:
         if step.due and step.rows <= live.kept_rows:
