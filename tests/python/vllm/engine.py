@@ -37,6 +37,7 @@ class Job:
     connector: dict[str, Any] | None = None  # its extra configuration; None: stock vLLM
     engine: dict[str, Any] = field(default_factory=dict)  # arguments of vllm.LLM
     environment: dict[str, str] = field(default_factory=dict)
+    refused: list[Ask] = field(default_factory=list)  # sent first, one by one: each must be refused
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Ran:
     answers: list[list[Answer]]
     seconds: list[float]
     log: str
+    refusals: list[str] = field(default_factory=list)  # why each of Job.refused was
 
 
 def run(job: Job, folder: Path, *, module: str = "recording_connector", fails: bool = False) -> Ran:
@@ -75,12 +77,13 @@ def run(job: Job, folder: Path, *, module: str = "recording_connector", fails: b
         return Ran([], [], text)
     assert code == 0, text[-6000:]
     out = json.loads(out_file.read_text())
-    return Ran([[Answer(**each) for each in batch] for batch in out["answers"]], out["seconds"], text)
+    answers = [[Answer(**each) for each in batch] for batch in out["answers"]]
+    return Ran(answers, out["seconds"], text, out["refusals"])
 
 
 def _main(job_file: str, out_file: str) -> None:
     job = json.loads(Path(job_file).read_text())
-    from vllm import LLM, SamplingParams
+    from vllm import LLM
 
     arguments: dict[str, Any] = {
         "dtype": "float32",
@@ -101,48 +104,58 @@ def _main(job_file: str, out_file: str) -> None:
             "kv_connector_extra_config": job["connector"],
         }
     llm = LLM(job["model"], **arguments)
+    refusals = []
+    for ask in job["refused"]:
+        try:
+            _generate(llm, [ask])
+            refusals.append("")
+        except ValueError as error:
+            refusals.append(str(error))
     answers, seconds = [], []
     for batch in job["batches"]:
         if answers and job["connector"] is not None:
             _wait_alive(llm)
         begin = time.monotonic()
-        outputs = llm.generate(
-            [{"prompt_token_ids": ask["prompt"]} for ask in batch],
-            [
-                SamplingParams(
-                    temperature=0,
-                    max_tokens=ask["max_tokens"],
-                    ignore_eos=True,
-                    detokenize=False,
-                    extra_args=ask["args"],
-                )
-                for ask in batch
-            ],
-            use_tqdm=False,
-        )
+        answers.append(_generate(llm, batch))
         seconds.append(time.monotonic() - begin)
-        answers.append(
-            [
-                {
-                    "request": output.request_id,
-                    "tokens": list(output.outputs[0].token_ids),
-                    "reason": str(output.outputs[0].finish_reason),
-                }
-                for output in outputs
-            ]
-        )
-    Path(out_file).write_text(json.dumps({"answers": answers, "seconds": seconds}))
+    out = {"answers": answers, "seconds": seconds, "refusals": refusals}
+    Path(out_file).write_text(json.dumps(out))
+
+
+def _generate(llm: Any, asks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All at once, greedily; as dicts of Ask and Answer."""
+    from vllm import SamplingParams
+
+    outputs = llm.generate(
+        [{"prompt_token_ids": ask["prompt"]} for ask in asks],
+        [
+            SamplingParams(
+                temperature=0,
+                max_tokens=ask["max_tokens"],
+                ignore_eos=True,
+                detokenize=False,
+                extra_args=ask["args"],
+            )
+            for ask in asks
+        ],
+        use_tqdm=False,
+    )
+    return [
+        {
+            "request": output.request_id,
+            "tokens": list(output.outputs[0].token_ids),
+            "reason": str(output.outputs[0].finish_reason),
+        }
+        for output in outputs
+    ]
 
 
 def _wait_alive(llm: Any) -> None:
     """Runs tiny requests until the worker is attached to a service (recording_connector.py says so)."""
-    from vllm import SamplingParams
-
     alive = Path(os.environ["KVTRIAGE_RECORD"]) / "alive"
     deadline = time.monotonic() + 30
     while not alive.exists() and time.monotonic() < deadline:
-        params = SamplingParams(max_tokens=1, detokenize=False, extra_args={"kvtriage": False})
-        llm.generate([{"prompt_token_ids": [2, 3]}], params, use_tqdm=False)
+        _generate(llm, [{"prompt": [2, 3], "max_tokens": 1, "args": {"kvtriage": False}}])
 
 
 if __name__ == "__main__":

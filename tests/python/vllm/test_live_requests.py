@@ -51,10 +51,14 @@ def test_tokens_are_right(
             [Ask(prompt, TOKENS, args) for prompt, args in zip(prompts, MIXED)],
         ]
         engine = {"block_size": block, "max_num_batched_tokens": chunk}
-        ran = run(Job(str(tiny_model), batches, {"endpoint": service.endpoint}, engine), tmp_path)
+        bad = [Ask(prompts[0], 8, {"kvtriage": args}) for args in ({"keep": 0}, {"keep": 64}, {"policy": "h2o"})]
+        job = Job(str(tiny_model), batches, {"endpoint": service.endpoint}, engine, refused=bad)
+        ran = run(job, tmp_path)
         applied = service.metric("kvtriage_decisions_total", 'outcome="applied"')
     assert applied > 0, "the service's own page shows no decision"
 
+    for reason, named in zip(ran.refusals, ("keep=0", "keep=64", "'h2o'")):
+        assert named in reason
     for answer, expected in zip(ran.answers[0], stock.answers[0]):
         assert answer.tokens == expected.tokens, "a budget that covers everything changes nothing"
     for answer, prompt, args, expected in zip(ran.answers[1], prompts, MIXED, stock.answers[0]):
@@ -64,6 +68,9 @@ def test_tokens_are_right(
             assert answer.tokens == expected.tokens
             continue
         assert len(compactions) == (4 if "kvtriage" in args else 1)  # at the end of the prompt, +32, +64, +96
+        if "kvtriage" in args:
+            kept = compactions[0].tokens
+            assert kept is not None and (kept[:, 0] != kept[:, 1]).any(), "all KV heads keep the same"
         assert answer.tokens != expected.tokens, "the compaction makes no difference: this proves nothing"
         right, gap = reference.check(prompt, answer.tokens, compactions)
         assert right == TOKENS, f"token {right} differs; the smallest gap of the best two was {gap}"
