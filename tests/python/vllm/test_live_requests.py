@@ -51,7 +51,8 @@ def test_tokens_are_right(
             [Ask(prompt, TOKENS, args) for prompt, args in zip(prompts, MIXED)],
         ]
         engine = {"block_size": block, "max_num_batched_tokens": chunk}
-        bad = [Ask(prompts[0], 8, {"kvtriage": args}) for args in ({"keep": 0}, {"keep": 64}, {"policy": "h2o"})]
+        refused = ({"keep": 0}, {"keep": 64}, {"keep": 0.5, "policy": "h2o"})
+        bad = [Ask(prompts[0], 8, {"kvtriage": args}) for args in refused]
         job = Job(str(tiny_model), batches, {"endpoint": service.endpoint}, engine, refused=bad)
         ran = run(job, tmp_path)
         applied = service.metric("kvtriage_decisions_total", 'outcome="applied"')
