@@ -92,9 +92,9 @@ def _expect_the_clis_sets(folder: Path, compaction: Compaction) -> None:
 
 
 def _expect_nothing_is_held(folder: Path, requests: int) -> None:
-    """The worker knows the requests of the last batch at most, and all windows are free."""
+    """The worker knows the requests of the last batch at most, and no others hold windows of queries."""
     book = json.loads((folder / "book.json").read_text())
-    assert book["live"] <= requests and book["slots"] == 8
+    assert book["live"] <= requests and 8 - book["slots"] <= book["live"]
 
 
 def _expect_no_block_is_lost(folder: Path) -> None:
