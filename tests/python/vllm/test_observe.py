@@ -19,7 +19,7 @@ def test_nothing_moves(
     reference: MaskedReference,
     tmp_path: Path,
 ) -> None:
-    asks = [Ask(prompt, TOKENS, {"kvtriage": {"keep": 0.3, "every": 32}}) for prompt in prompts[:2]]
+    asks = [Ask(prompt, TOKENS, {"kvtriage": {"keep": 0.3, "every": 32, "window": 16}}) for prompt in prompts[:2]]
     with kvtriage.PrivateService(program=kvtriaged) as service:
         connector = {"endpoint": service.endpoint, "mode": "observe"}
         engine = {"enable_prefix_caching": True}
