@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -26,6 +27,7 @@ CHART_WIDTH = 72
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every server is ended
     print("Making SmolLM2-135M-Instruct ready for vLLM ...", flush=True)
     model = model_folder(options.model)
     texts = _texts(model, options.chats, options.tokens)

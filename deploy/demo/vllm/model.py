@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 from pathlib import Path
@@ -21,10 +22,20 @@ def model_folder(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         file = _gguf_file()
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-        model.save_pretrained(folder)
+        _plain(model).save_pretrained(folder)
         _tokenizer(GGUFReader(file)).save_pretrained(folder)
         (folder / _MADE).write_text(json.dumps({"from": file.name}))
     return folder
+
+
+def _plain(model: Any) -> Any:
+    """The same weights in a model that knows nothing of the GGUF file: transformers saves no other."""
+    config = copy.deepcopy(model.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    plain.load_state_dict(model.state_dict())
+    return plain
 
 
 def _gguf_file() -> Path:
