@@ -44,16 +44,21 @@ class Server:
             )
 
     def __enter__(self) -> Server:
+        try:
+            self._wait_started()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _wait_started(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                break
+        while self._process.poll() is None and time.monotonic() < deadline:
             try:
                 self._get("/health")
-                return self
+                return
             except OSError:
                 time.sleep(0.2)
-        self.close()
         raise RuntimeError(f"vLLM did not start:\n{self._log.read_text()[-3000:]}")
 
     def __exit__(

@@ -90,7 +90,7 @@ def _main(job_file: str, out_file: str) -> None:
         "max_model_len": 2048,
         "enforce_eager": True,
         "block_size": 32,
-        "kv_cache_memory_bytes": 64 << 20,
+        "kv_cache_memory_bytes": 128 << 20,
         "enable_prefix_caching": False,
         "max_num_batched_tokens": 2048,
         "skip_tokenizer_init": True,
