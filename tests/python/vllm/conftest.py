@@ -14,12 +14,7 @@ WORDS = 512
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers of grouped attention; its weights are large enough for answers that are not all alike.
-
-    KVTRIAGE_VLLM_MODEL names the folder of a real model to take instead.
-    """
-    if "KVTRIAGE_VLLM_MODEL" in os.environ:
-        return Path(os.environ["KVTRIAGE_VLLM_MODEL"])
+    """Two layers of grouped attention; its weights are large enough for answers that are not all alike."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
