@@ -44,6 +44,27 @@ def test_what_cannot_be_sent_names_its_field(
     assert worker.is_untouched(0)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "wanted"),
+    [
+        ("act", kvtriage.InPlace, "act"),  # the class: not an in-place call, and no other one either
+        ("act", None, "act"),
+        ("inputs", kvtriage.ScoreInputs(source=kvtriage.KeysOnly), "inputs.source"),
+    ],
+)
+def test_no_act_and_no_source_is_taken_for_another(
+    session: kvtriage.Session, field: str, value: Any, wanted: str
+) -> None:
+    worker = StampedWorker(1, ROWS)
+    worker.lend(session)
+    request = worker.request([worker.sequence(0)], KEPT)
+    setattr(request, field, value)
+    outcome = session.compress(request)
+    assert outcome.outcome is Outcome.UNCHANGED and outcome.error is not None
+    assert (outcome.error.reason, outcome.error.field) == ("bad_argument", wanted)
+    assert worker.is_untouched(0)
+
+
 def test_what_the_service_refuses_names_field_and_numbers(session: kvtriage.Session) -> None:
     worker = StampedWorker(1, ROWS)
     worker.lend(session)

@@ -22,6 +22,7 @@ from kvtriage.compress import (
     CopyTo,
     InPlace,
     KeptFormat,
+    KeysOnly,
     LayerOutcome,
     LengthRule,
     Quality,
@@ -34,6 +35,7 @@ from kvtriage.compress import (
     SequenceResult,
     Timing,
 )
+from kvtriage.errors import bad_argument
 from kvtriage.v1 import triage_pb2, types_pb2
 
 
@@ -63,7 +65,9 @@ def _source_of(inputs: ScoreInputs, ids: MemoryIds) -> dict[str, Any]:
     if isinstance(source, ColumnSums):
         sums = build(kinds.ColumnSums, sums=tensor_message(source.sums, ids), heads=source.heads)
         return {"column_sums": sums}
-    return {"keys_only": kinds.KeysOnly()}
+    if isinstance(source, KeysOnly):
+        return {"keys_only": kinds.KeysOnly()}
+    raise bad_argument(f"not a score source: {source!r}", "inputs.source")
 
 
 def inputs_message(inputs: ScoreInputs, ids: MemoryIds) -> triage_pb2.ScoreInputs:
@@ -87,7 +91,10 @@ def act_message(act: Act, renumber: AngleMode | None, ledger_slot: int, ids: Mem
         return kinds(copy_to=kinds.CopyTo(cache_id=ids.of_cache(act.cache)), renumber=turned)
     if isinstance(act, InPlace):
         return kinds(in_place=kinds.InPlace(ledger_slot=ledger_slot), renumber=turned)
-    return kinds(select_only=kinds.SelectOnly(), renumber=turned)
+    if isinstance(act, SelectOnly):
+        return kinds(select_only=kinds.SelectOnly(), renumber=turned)
+    # The class instead of an object of it, say: taken for another act, it would be believed to have moved rows.
+    raise bad_argument(f"not an act: {act!r}", "act")
 
 
 def output_message(lengths: LengthRule, kept_format: KeptFormat) -> triage_pb2.Output:
