@@ -29,7 +29,8 @@ import kvtriage
 import numpy as np
 import torch
 from kvpress import SnapKVPress
-from kvtriage.compress import Act, Timing
+from kvtriage.compress import Act
+from kvtriage.compress_result import Timing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python" / "parity"))
 

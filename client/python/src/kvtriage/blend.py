@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvtriage.cache_description import Cache, TensorSpec
-from kvtriage.compress import AngleMode, CopyTo, InPlace, Ints, Outcome, Positions, Sequence
+from kvtriage.compress import AngleMode, CopyTo, InPlace, Ints, Positions, Sequence
+from kvtriage.compress_result import Outcome
 from kvtriage.errors import KvtriageError
 
 

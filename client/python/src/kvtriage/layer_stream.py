@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, final
 
-from kvtriage.compress import CompressOutcome, CompressResult
+from kvtriage.compress_result import CompressOutcome, CompressResult
 from kvtriage.policy import PolicyParts
 
 

@@ -10,19 +10,8 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from kvtriage.cache_description import Cache
-from kvtriage.compress import (
-    Act,
-    AngleMode,
-    KeptFormat,
-    LengthRule,
-    Outcome,
-    ScoreInputs,
-    SelectOnly,
-    Sequence,
-    SequenceFate,
-    SequenceResult,
-    Timing,
-)
+from kvtriage.compress import Act, AngleMode, KeptFormat, LengthRule, ScoreInputs, SelectOnly, Sequence
+from kvtriage.compress_result import Outcome, SequenceFate, SequenceResult, Timing
 from kvtriage.errors import KvtriageError
 from kvtriage.policy import Policy, PolicyParts
 

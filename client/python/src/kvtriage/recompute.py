@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvtriage.cache_description import Cache, TensorSpec
-from kvtriage.compress import Ints, Positions, Timing
+from kvtriage.compress import Ints, Positions
+from kvtriage.compress_result import Timing
 from kvtriage.group import Group
 
 

@@ -24,7 +24,8 @@ from kvtriage._messages.recompute import recompute_message, recompute_result_of
 from kvtriage._messages.server_info import memory_list_of, server_info_of
 from kvtriage.blend import FuseRequest, RerotateRequest, RowsOutcome
 from kvtriage.cache_description import Cache, Region
-from kvtriage.compress import CompressOutcome, CompressRequest, Outcome
+from kvtriage.compress import CompressRequest
+from kvtriage.compress_result import CompressOutcome, Outcome
 from kvtriage.errors import Code, KvtriageError, bad_argument, local_error
 from kvtriage.layer_stream import LayerStream
 from kvtriage.lent_memory import MemoryList, Registered, Registration, Released

@@ -6,7 +6,8 @@ from kvtriage._calls.fates import fates_all, fates_of_answer, fates_of_slot, out
 from kvtriage._calls.writing_call import CallContext, Writes, WritingCall
 from kvtriage._link.ledger import SlotReading
 from kvtriage._messages.compress import compress_message, compress_result_of
-from kvtriage.compress import CompressOutcome, CompressRequest, InPlace, Outcome, SelectOnly
+from kvtriage.compress import CompressRequest, InPlace, SelectOnly
+from kvtriage.compress_result import CompressOutcome, Outcome
 from kvtriage.errors import KvtriageError
 from kvtriage.v1 import triage_pb2
 

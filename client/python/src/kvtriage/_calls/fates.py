@@ -9,7 +9,8 @@ import numpy as np
 
 from kvtriage._link.ledger import DONE, PENDING, UNHARMED, SlotReading, SlotState
 from kvtriage._messages.sequence import table_of
-from kvtriage.compress import CompressResult, Outcome, Sequence, SequenceFate, SequenceResult
+from kvtriage.compress import Sequence
+from kvtriage.compress_result import CompressResult, Outcome, SequenceFate, SequenceResult
 from kvtriage.observe import ObserveResult, ObserveStep
 
 

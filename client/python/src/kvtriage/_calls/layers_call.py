@@ -24,7 +24,8 @@ from kvtriage._link.retry import with_retry
 from kvtriage._messages.build import build
 from kvtriage._messages.compress import compress_message, compress_result_of
 from kvtriage._messages.policy import parts_of
-from kvtriage.compress import CompressOutcome, CompressRequest, InPlace, Outcome, SelectOnly
+from kvtriage.compress import CompressRequest, InPlace, SelectOnly
+from kvtriage.compress_result import CompressOutcome, Outcome
 from kvtriage.errors import Code, KvtriageError, local_error
 from kvtriage.layer_stream import LayerResult
 from kvtriage.policy import PolicyParts

@@ -10,7 +10,8 @@ from kvtriage._link.ledger import SlotReading
 from kvtriage._link.register import new_key
 from kvtriage._link.retry import with_retry
 from kvtriage._messages.observe import may_evict, observe_message, observe_result_of, rewind_message
-from kvtriage.compress import InPlace, Outcome
+from kvtriage.compress import InPlace
+from kvtriage.compress_result import Outcome
 from kvtriage.errors import KvtriageError
 from kvtriage.observe import ObserveOutcome, ObserveRequest, RewindRequest, RewindResult
 from kvtriage.v1 import triage_pb2

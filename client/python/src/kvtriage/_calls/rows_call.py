@@ -11,7 +11,8 @@ from kvtriage._calls.writing_call import CallContext, Writes, WritingCall
 from kvtriage._link.ledger import SlotReading
 from kvtriage._messages.blend import fuse_message, rerotate_message
 from kvtriage.blend import FuseRequest, RerotateRequest, RowsOutcome
-from kvtriage.compress import InPlace, Outcome
+from kvtriage.compress import InPlace
+from kvtriage.compress_result import Outcome
 from kvtriage.errors import KvtriageError
 from kvtriage.v1 import blend_pb2
 

@@ -16,7 +16,8 @@ from kvtriage._link.link import Link
 from kvtriage._link.register import new_key
 from kvtriage._link.retry import with_retry
 from kvtriage.cache_description import CacheSpec
-from kvtriage.compress import Ints, Outcome
+from kvtriage.compress import Ints
+from kvtriage.compress_result import Outcome
 from kvtriage.errors import Code, KvtriageError, local_error
 from kvtriage.options import CallOptions
 

@@ -18,23 +18,19 @@ from kvtriage.compress import (
     AngleMode,
     ColumnSums,
     CompressRequest,
-    CompressResult,
     CopyTo,
     InPlace,
     KeptFormat,
     KeysOnly,
-    LayerOutcome,
     LengthRule,
-    Quality,
     QueryOutput,
     QueryWindow,
     ReadyAttention,
     ScoreInputs,
     SelectOnly,
     Sequence,
-    SequenceResult,
-    Timing,
 )
+from kvtriage.compress_result import CompressResult, LayerOutcome, Quality, SequenceResult, Timing
 from kvtriage.errors import bad_argument
 from kvtriage.v1 import triage_pb2, types_pb2
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from kvtriage._messages.bad_answer import malformed
 from kvtriage._messages.build import int32_array
-from kvtriage.compress import KeptFormat, KeptSets
+from kvtriage.compress import KeptFormat
+from kvtriage.compress_result import KeptSets
 from kvtriage.policy import Granularity
 from kvtriage.v1 import triage_pb2
 
